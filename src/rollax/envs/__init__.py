@@ -1,0 +1,1 @@
+"""Environments: the protocol, the names, and the bridges to other libraries."""

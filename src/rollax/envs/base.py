@@ -1,0 +1,112 @@
+"""The environment protocol, and stepping a batch of environments with their episode statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from rollax.types import Array, EnvSpec, Key, Observation, Transition
+
+EnvState = Any
+
+
+class Environment(Protocol):
+    """The step protocol of gymnax 1.x: any of its environments is one already.
+
+    `step` resets by itself: the observation and state that it returns are already of the next
+    episode, and `info["final_observation"]` is the true successor.  An observation is an array, a
+    pytree of arrays, or an `Observation` with a mask of legal actions.
+    """
+
+    def reset(self, key: Key, params: Any) -> tuple[Any, EnvState]: ...
+
+    def step(
+        self, key: Key, state: EnvState, action: Array, params: Any
+    ) -> tuple[Any, EnvState, Array, Array, Array, dict]: ...
+
+
+class Step(NamedTuple):
+    """One step of one environment: where it stands now, and what just happened."""
+
+    obs: Observation  # of the next episode where one ended
+    state: EnvState
+    reward: Array
+    terminated: Array
+    truncated: Array
+    next_obs: Observation  # the true successor
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment with its parameters, brought to the library's own data types."""
+
+    env: Any
+    params: Any
+    observation: Observation  # of jax.ShapeDtypeStruct
+    num_actions: int
+    one_hot: int = 0  # an observation that is a number below this becomes a vector of as many flags
+    truncation_interval: int = 1
+
+    def spec(self, num_envs: int, rollout_length: int) -> EnvSpec:
+        return EnvSpec(self.observation, self.num_actions, num_envs, rollout_length, self.truncation_interval)
+
+    def reset(self, key: Key) -> tuple[Observation, EnvState]:
+        obs, state = self.env.reset(key, self.params)
+        return self.observe(obs), state
+
+    def step(self, key: Key, state: EnvState, action: Array) -> Step:
+        obs, state, reward, terminated, truncated, info = self.env.step(key, state, action, self.params)
+        flags = jnp.asarray(terminated, bool), jnp.asarray(truncated, bool)
+        reward = jnp.asarray(reward, jnp.float32)
+        return Step(self.observe(obs), state, reward, *flags, self.observe(info["final_observation"]))
+
+    def observe(self, raw: Any) -> Observation:
+        """An observation without its oddities: numbers as flags, and never a mask with no legal action."""
+        obs = raw if isinstance(raw, Observation) else Observation(raw)
+        if self.one_hot:
+            obs = obs._replace(features=jax.nn.one_hot(obs.features, self.one_hot))
+        if obs.legal is not None:
+            obs = obs._replace(legal=obs.legal | ~jnp.any(obs.legal, axis=-1, keepdims=True))
+        return obs
+
+
+class Envs(NamedTuple):
+    """A batch of environments: their states, what they show, and the sums of their running episodes."""
+
+    state: EnvState
+    obs: Observation
+    episode_return: Array
+    episode_length: Array
+
+
+class Episodes(NamedTuple):
+    """Sums over the episodes that just ended: `[...]` as the flags that they come from."""
+
+    count: Array
+    return_sum: Array
+    length_sum: Array
+
+
+def reset_envs(task: Task, key: Key, num_envs: int) -> Envs:
+    obs, state = jax.vmap(task.reset)(jax.random.split(key, num_envs))
+    return Envs(state, obs, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
+
+
+def step_envs(task: Task, envs: Envs, action: Array, extras: Any, key: Key) -> tuple[Envs, Transition, Episodes]:
+    """One step of every environment: the new batch, the true transition, and what ended."""
+    num_envs = envs.episode_return.shape[0]
+    step = jax.vmap(task.step)(jax.random.split(key, num_envs), envs.state, action)
+    transition = Transition(envs.obs, action, step.reward, step.terminated, step.truncated, step.next_obs, extras)
+    ended = step.terminated | step.truncated
+    total = envs.episode_return + step.reward
+    length = envs.episode_length + 1
+    episodes = Episodes(
+        count=jnp.sum(ended, dtype=jnp.float32),
+        return_sum=jnp.sum(jnp.where(ended, total, 0.0)),
+        length_sum=jnp.sum(jnp.where(ended, length, 0), dtype=jnp.float32),
+    )
+    envs = Envs(step.state, step.obs, jnp.where(ended, 0.0, total), jnp.where(ended, 0, length))
+    return envs, transition, episodes

@@ -1,0 +1,74 @@
+"""From a name to an environment."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any
+
+from rollax.envs.adapters import to_task
+from rollax.envs.base import Task
+from rollax.errors import ConfigError, EnvError
+
+# Listed rather than asked: making one of the others downloads a data set.
+_CONTINUOUS = {
+    "Pendulum-v1",
+    "MountainCarContinuous-v0",
+    "PointRobot-misc",
+    "Reacher-misc",
+    "Swimmer-misc",
+}
+
+
+def names() -> list[str]:
+    """All environments that can be named without a module, those without discrete actions left out."""
+    import gymnax
+
+    return [name for name in gymnax.registered_envs if name not in _CONTINUOUS]
+
+
+def make(name: str) -> Task:
+    """The environment of that name; `package.module:make` calls a function of the user's own.
+
+    Raises ConfigError where the name is wrong, EnvError where the environment is.
+    """
+    if ":" in name:
+        env, params = _import(name)
+    else:
+        env, params = _gymnax(name)
+    return to_task(env, params, name)
+
+
+def _gymnax(name: str) -> tuple[Any, Any]:
+    import gymnax
+
+    if name not in gymnax.registered_envs:
+        near = difflib.get_close_matches(name, gymnax.registered_envs, n=1, cutoff=0.0)
+        folded = {known.lower(): known for known in gymnax.registered_envs}
+        guess = folded.get(name.lower(), near[0])
+        raise ConfigError(f"env={name!r} is not known; did you mean {guess}? `rollax list` shows all")
+    try:
+        return gymnax.make(name)
+    except Exception as error:
+        raise EnvError(f"{name} cannot be made: {type(error).__name__}: {error}") from error
+
+
+def _import(name: str) -> tuple[Any, Any]:
+    module_name, _, function_name = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"env={name!r}: there is no module {error.name!r}; is it on PYTHONPATH?") from error
+    except Exception as error:
+        raise EnvError(f"{module_name} fails on import: {type(error).__name__}: {error}") from error
+    if not hasattr(module, function_name):
+        near = difflib.get_close_matches(function_name, dir(module), n=1)
+        hint = f"; did you mean {module_name}:{near[0]}?" if near else ""
+        raise ConfigError(f"env={name!r}: {module_name} has no {function_name!r}{hint}")
+    try:
+        made = getattr(module, function_name)()
+    except Exception as error:
+        raise EnvError(f"{name} fails with {type(error).__name__}: {error}") from error
+    if isinstance(made, tuple):
+        return made
+    return made, getattr(made, "default_params", None)

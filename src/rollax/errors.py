@@ -1,0 +1,49 @@
+"""What can go wrong, and the exit code that each leaves the command with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class RollaxError(Exception):
+    """An error that is answered with its message alone, without a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(RollaxError, ValueError):
+    """A wrong experiment: every problem found, each with its fix."""
+
+    exit_code = 2
+
+    def __init__(self, problems: str | Sequence[str]):
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class CheckpointError(RollaxError):
+    """A checkpoint that is damaged, foreign or missing."""
+
+    exit_code = 3
+
+
+class NumericError(RollaxError):
+    """A number that stopped being finite."""
+
+    exit_code = 4
+
+
+class EnvError(RollaxError):
+    """An environment that cannot be made, or breaks the protocol."""
+
+    exit_code = 5
+
+
+class ResourceError(RollaxError):
+    """A run that the machine cannot hold."""
+
+    exit_code = 6
+
+
+PREEMPTED = 75
+INTERRUPTED = 130

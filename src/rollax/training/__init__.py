@@ -1,0 +1,1 @@
+"""How often, on what devices, written where."""

@@ -1,0 +1,105 @@
+"""One iteration of training: collect, remember, learn.  Everything that runs is this, repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rollax.agents.base import Agent, Learner, Memory
+from rollax.envs.base import Envs, Task, reset_envs, step_envs
+from rollax.types import Array, Key, Metrics, Transition
+
+# A window is a row of sums: of ended episodes, of iterations that learnt, then of the agent's own metrics.
+WINDOW_COLUMNS = ("episodes", "return_sum", "length_sum", "learnt")
+
+
+class Health(NamedTuple):
+    """The first number of a member that was not finite; its learner stays as it was before."""
+
+    cause: Array  # 0 while all is well, else 1 + an index into `Loop.watched(...)`
+    iteration: Array
+
+
+class TrainState(NamedTuple):
+    """All of a run.  Every field but `iteration` leads with the members of the population."""
+
+    iteration: Array  # iterations done, the same for all members
+    key: Key  # never changes: iteration i draws from fold_in(key, i)
+    learner: Learner
+    memory: Memory
+    envs: Envs
+    window: Array  # sums since the last row of the log
+    health: Health
+
+
+@dataclass(frozen=True)
+class Loop:
+    """An agent in its environments.  All methods are pure and speak of one member."""
+
+    agent: Agent
+    task: Task
+    num_envs: int
+    rollout_length: int
+
+    def init(self, key: Key, hparams: Any) -> TrainState:
+        agent_key, envs_key, loop_key = jax.random.split(key, 3)
+        learner, memory = self.agent.init(agent_key, hparams)
+        envs = reset_envs(self.task, envs_key, self.num_envs)
+        window = jnp.zeros(len(WINDOW_COLUMNS) + len(self.agent.metric_names), jnp.float32)
+        health = Health(jnp.int32(0), jnp.int32(-1))
+        return TrainState(jnp.int32(0), loop_key, learner, memory, envs, window, health)
+
+    def iteration(self, state: TrainState, *, learn: bool) -> TrainState:
+        """Collects a rollout, remembers it and learns; a warm-up does not learn."""
+        collect_key, learn_key = jax.random.split(jax.random.fold_in(state.key, state.iteration))
+        envs, rollout, episodes = self.collect(state.learner, state.envs, collect_key)
+        memory = self.agent.remember(state.memory, rollout)
+        learner, metrics = state.learner, {name: jnp.float32(0) for name in self.agent.metric_names}
+        if learn:
+            learner, memory, metrics = self.agent.learn(learner, memory, rollout, learn_key)
+        health = self.examine(state, learner, rollout, metrics)
+        learner = jax.tree.map(lambda new, old: jnp.where(health.cause == 0, new, old), learner, state.learner)
+        numbers = [*episodes, jnp.float32(learn), *(metrics[name] for name in self.agent.metric_names)]
+        window = state.window + jnp.stack(numbers)
+        return TrainState(state.iteration + 1, state.key, learner, memory, envs, window, health)
+
+    def collect(self, learner: Learner, envs: Envs, key: Key) -> tuple[Envs, Transition, tuple[Array, ...]]:
+        """A rollout `[T, B, ...]`, and the count, returns and lengths of the episodes that ended in it."""
+
+        def step(envs: Envs, key: Key):
+            act_key, step_key = jax.random.split(key)
+            action, extras = self.agent.act(learner, envs.obs, act_key, explore=True)
+            envs, transition, episodes = step_envs(self.task, envs, action, extras, step_key)
+            return envs, (transition, episodes)
+
+        envs, (rollout, episodes) = jax.lax.scan(step, envs, jax.random.split(key, self.rollout_length))
+        return envs, rollout, tuple(jnp.sum(total) for total in episodes)
+
+    def examine(self, state: TrainState, learner: Learner, rollout: Transition, metrics: Metrics) -> Health:
+        """The member's health after this iteration: what came first stays."""
+        seen = _floats(rollout.next_obs.features)
+        tensors = [rollout.reward, *seen, metrics["loss"], *jax.tree.leaves(learner.params)]
+        broken = jnp.stack([~jnp.all(jnp.isfinite(tensor)) for tensor in tensors])
+        cause = jnp.where(jnp.any(broken), 1 + jnp.argmax(broken), 0).astype(jnp.int32)
+        well = state.health.cause == 0
+        return Health(
+            cause=jnp.where(well, cause, state.health.cause),
+            iteration=jnp.where(well & (cause > 0), state.iteration, state.health.iteration),
+        )
+
+    def watched(self, learner: Learner) -> list[str]:
+        """What `examine` looks at, by name."""
+        params = [f"weights {leaf_name(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(learner.params)]
+        return ["rewards", *("observations" for _ in _floats(self.task.observation.features)), "loss", *params]
+
+
+def leaf_name(path: Any) -> str:
+    """The path of a leaf of a tree, as `params/torso/Dense_0/kernel`."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _floats(tree: Any) -> list[Any]:
+    return [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]

@@ -1,0 +1,46 @@
+"""The data that everyone passes around: observations, transitions, and what an agent knows of its environment."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+
+Array = jax.Array
+Key = jax.Array
+Params = Any
+Metrics = dict[str, Array]
+
+
+class Observation(NamedTuple):
+    """What an agent sees, and which actions it may take there."""
+
+    features: Any  # an array, or a pytree of arrays
+    legal: Array | None = None  # bool[..., num_actions]; None means that every action is legal
+
+
+class Transition(NamedTuple):
+    """One step of one environment; in a rollout every field is `[T, B, ...]`."""
+
+    obs: Observation
+    action: Array
+    reward: Array
+    terminated: Array  # the task ended: nothing follows
+    truncated: Array  # time ran out: the future still has value
+    next_obs: Observation  # the true successor, also where an episode ended
+    extras: Any = ()  # what `act` noted for `learn`
+
+
+class EnvSpec(NamedTuple):
+    """All that an agent may know of where it acts."""
+
+    observation: Observation  # of jax.ShapeDtypeStruct, without a batch axis
+    num_actions: int
+    num_envs: int
+    rollout_length: int
+    # Two truncations of one environment are at least this many steps apart.  1 promises nothing.
+    truncation_interval: int = 1
+
+    @property
+    def steps_per_iteration(self) -> int:
+        return self.num_envs * self.rollout_length
