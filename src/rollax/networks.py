@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from rollax.limits import COUNT, Limit
 from rollax.returns import ReturnDistribution, Scalar
 from rollax.types import Array
 
@@ -22,6 +23,7 @@ class MLP(nn.Module):
     """Dense layers with ReLU over the flattened features."""
 
     hidden: tuple[int, ...] = (128, 128)  # Units of each hidden layer.
+    limits: ClassVar[dict[str, Limit]] = {"hidden": COUNT}
 
     @nn.compact
     def __call__(self, features: Any) -> Array:

@@ -42,7 +42,9 @@ class Scalar(NamedTuple):
         return self.values
 
     def at(self, action: Array) -> Scalar:
-        return Scalar(jnp.take_along_axis(self.values, action[..., None], axis=-1)[..., 0])
+        # A masked sum rather than a gather, whose gradient would be a slow scatter.
+        chosen = jnp.arange(self.values.shape[-1]) == action[..., None]
+        return Scalar(jnp.sum(jnp.where(chosen, self.values, 0.0), axis=-1))
 
     def bellman_loss(self, reward: Array, discount: Array, successor: Scalar, kappa: Array | float) -> Array:
         target = jax.lax.stop_gradient(reward + discount * successor.values)

@@ -18,6 +18,7 @@ from flax import linen as nn
 from flax import struct
 
 from rollax.agents.base import linear
+from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIVE, SHARE, Limit
 from rollax.networks import MLP, QNetwork, ScalarHead
 from rollax.policies import epsilon_greedy, greedy
 from rollax.replay import Batch, ReplayState, UniformReplay
@@ -39,6 +40,19 @@ class DQNHParams:
     epsilon_start: float = 1.0  # Share of random actions at first ...
     epsilon_end: float = 0.05  # ... and in the end.
     epsilon_steps: float = 25_000.0  # Environment steps after the warm-up over which epsilon falls.
+    traced: ClassVar[bool] = True
+    limits: ClassVar[dict[str, Limit]] = {
+        "learning_rate": NOT_NEGATIVE,
+        "optimizer_eps": NOT_NEGATIVE,
+        "max_grad_norm": POSITIVE,
+        "discount": SHARE,
+        "huber_kappa": POSITIVE,
+        "target_period": COUNT,
+        "target_step": SHARE,
+        "epsilon_start": SHARE,
+        "epsilon_end": SHARE,
+        "epsilon_steps": POSITIVE,
+    }
 
 
 @dataclass(frozen=True)
@@ -56,22 +70,19 @@ class DQNConfig:
     loss: Literal["huber", "squared"] = "huber"  # The penalty on a Bellman error.
     optimizer: Literal["adam", "rmsprop"] = "adam"  # How gradients become steps.
     evaluation_epsilon: float = 0.0  # Share of random actions in evaluations.
+    limits: ClassVar[dict[str, Limit]] = {
+        "stream_hidden": COUNT_OR_NONE,
+        "batch_size": COUNT,
+        "gradient_steps": COUNT,
+        "evaluation_epsilon": SHARE,
+    }
 
     def build(self, spec: EnvSpec) -> DQN:
         return DQN(self, spec)
 
     def problems(self, spec: EnvSpec) -> list[str]:
         """What is wrong with these choices for that environment, each with its fix."""
-        found = self.replay.problems(spec)
-        if self.batch_size < 1:
-            found.append(f"batch_size={self.batch_size} must be at least 1")
-        if self.gradient_steps < 1:
-            found.append(f"gradient_steps={self.gradient_steps} must be at least 1")
-        if self.stream_hidden < 0:
-            found.append(f"stream_hidden={self.stream_hidden} must be at least 0")
-        if not 0 <= self.evaluation_epsilon <= 1:
-            found.append(f"evaluation_epsilon={self.evaluation_epsilon} must lie in [0, 1]")
-        return found
+        return self.replay.problems(spec)
 
     def least_warm_up(self, spec: EnvSpec) -> int:
         """Iterations without learning that `learn` needs to have happened."""

@@ -1,54 +1,69 @@
-"""A population's training run as a handful of compiled programs, each compiled exactly once."""
+"""A population's training run as four compiled programs, each compiled exactly once."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from rollax.training.evaluate import Best, Evaluation, Evaluator
+from rollax.agents.base import Learner
+from rollax.training.evaluate import Best, Evaluation, Evaluator, keep_best
 from rollax.training.loop import Loop, TrainState
-from rollax.types import Array, Key, Params
+from rollax.types import Array, Key
 
-LOG_ROWS = 64  # rows of the log that one call can finish
+LOG_ROWS = 64  # log windows that one call can finish
+EVALUATION_STREAM = 2**31  # iterations are below it, so no key of the training is met again
+
+# Programs that run briefly are compiled quickly rather than well; only a CPU knows this setting.
+QUICK = {"xla_backend_optimization_level": 0}
+FAIR = {"xla_backend_optimization_level": 1}
 
 
-class Rows(NamedTuple):
-    """Windows that ended during a call, in order; the first `count` are filled."""
+class Programs(NamedTuple):
+    """A training run, ready to be advanced.  `warm_up` and `advance` consume the state that they are given."""
 
-    sums: Array  # [members, LOG_ROWS, columns]
+    init: Callable[[Key, Any], tuple[TrainState, Best]]
+    warm_up: Callable[[TrainState, Array, Array], tuple[TrainState, Array]]
+    advance: Callable[[TrainState, Array, Array], tuple[TrainState, Array]]
+    evaluate: Callable[[Learner, Key, Array, Best], tuple[Evaluation, Best]]
+    compile_seconds: float
+    memory_bytes: int  # the state, and what the largest of the programs needs beside it
 
 
 @dataclass(frozen=True)
 class JaxProgram:
-    """`jit(vmap(repeat(iteration)))`, with donated state.
+    """`jit(vmap(repeat(iteration)))` with donated state.
 
-    The number of iterations of a call and of a log window are arguments, so the same executable
+    The iteration to stop at and the length of a log window are arguments, so one executable
     serves every chunk length, log grid and budget: none of them can change a bit of the result.
-    `block` iterations form an inner loop of fixed length, for devices where asking the host
-    after each iteration whether to go on would cost as much as the iteration; calls must then
-    run a multiple of it.
+    `block` iterations form an inner loop of fixed length, for devices where asking the host after
+    each iteration whether to go on would cost as much as the iteration; every stop must then be
+    a multiple of it away.
     """
 
     loop: Loop
     evaluator: Evaluator
     block: int = 1
 
-    def init(self, keys: Key, hparams: Any) -> TrainState:
+    def init(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
         """A population: keys `[members]`, and hyper-parameters with the same leading axis."""
-        states = jax.vmap(self.loop.init)(keys, hparams)
-        return states._replace(iteration=jnp.int32(0))
+        axes = population_axes(jax.eval_shape(self.loop.init, keys[0], jax.tree.map(lambda x: x[0], hparams)))
+        state = jax.vmap(self.loop.init, out_axes=axes)(keys, hparams)
+        return state, Best(jnp.full(keys.shape, -jnp.inf), jax.tree.map(jnp.copy, state.learner.params))
 
     def repeat(self, state: TrainState, stop: Array, log_iterations: Array, *, learn: bool) -> tuple[TrainState, Array]:
-        """Runs until `iteration == stop`; returns the state and the windows that ended, `[members, LOG_ROWS, ...]`."""
+        """Runs until `iteration == stop`; returns the state and the windows that ended, `[members, LOG_ROWS, ...]`.
+
+        Row `i` is the window that contains iteration `(start // log_iterations + i) * log_iterations`.
+        """
         first_row = state.iteration // log_iterations
         members, columns = state.window.shape
-        axes = TrainState(None, 0, 0, 0, 0, 0, 0)
+        axes = population_axes(state)
         iterate = jax.vmap(lambda one: self.loop.iteration(one, learn=learn), in_axes=(axes,), out_axes=axes)
 
         def step(carry: tuple[TrainState, Array], _: Any) -> tuple[tuple[TrainState, Array], None]:
@@ -64,3 +79,56 @@ class JaxProgram:
 
         rows = jnp.zeros((members, LOG_ROWS, columns), jnp.float32)
         return jax.lax.while_loop(lambda carry: carry[0].iteration < stop, body, (state, rows))
+
+    def evaluate(self, learner: Learner, keys: Key, iteration: Array, best: Best) -> tuple[Evaluation, Best]:
+        """Plays with randomness that training never draws, and keeps the better weights."""
+        stream = jnp.uint32(EVALUATION_STREAM) + iteration.astype(jnp.uint32)
+        result = self.evaluator(learner, jax.vmap(lambda key: jax.random.fold_in(key, stream))(keys))
+        return result, keep_best(best, learner, result)
+
+    def shapes(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
+        """The state of the run as shapes, before anything is allocated."""
+        return jax.eval_shape(self.init, keys, hparams)
+
+    def compile(self, keys: Key, hparams: Any) -> Programs:
+        """All programs, compiled side by side: tracing takes turns, XLA does not."""
+        started = time.perf_counter()
+        state, best = self.shapes(keys, hparams)
+        number = jax.ShapeDtypeStruct((), jnp.int32)
+        run = {
+            "advance": (lambda *args: self.repeat(*args, learn=True), (state, number, number), {}),
+            "warm_up": (lambda *args: self.repeat(*args, learn=False), (state, number, number), FAIR),
+            "evaluate": (self.evaluate, (state.learner, state.key, number, best), FAIR),
+            "init": (self.init, (keys, hparams), QUICK),
+        }
+        on_cpu = jax.default_backend() == "cpu"
+        with ThreadPoolExecutor(max_workers=len(run)) as pool:
+            pending = {}
+            for name, (function, arguments, options) in run.items():
+                donated = (0,) if name in ("advance", "warm_up") else ()
+                lowered = jax.jit(function, donate_argnums=donated).lower(*arguments)
+                pending[name] = pool.submit(lowered.compile, compiler_options=options if on_cpu else {})
+            compiled = {name: future.result() for name, future in pending.items()}
+        memory = [program.memory_analysis() for program in compiled.values()]
+        beside = max(analysis.temp_size_in_bytes for analysis in memory if analysis is not None)
+        return Programs(**compiled, compile_seconds=time.perf_counter() - started, memory_bytes=nbytes((state, best)) + beside)
+
+
+def population_axes(state: TrainState) -> TrainState:
+    """For `vmap`: 0 for what each member has of its own, None for what all share.
+
+    Members advance together, so the iteration and the counters of the memory (its integer scalars)
+    are the same for all.  Shared, they address the replay of every member at once; one index for
+    each member would make each write a loop over members.
+    """
+
+    def axis(leaf: Any) -> int | None:
+        return None if leaf.ndim == 0 and jnp.issubdtype(leaf.dtype, jnp.integer) else 0
+
+    own = jax.tree.map(lambda _: 0, state)
+    return own._replace(iteration=None, memory=jax.tree.map(axis, state.memory))
+
+
+def nbytes(tree: Any) -> int:
+    """Bytes of all arrays, or shapes, in a tree."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,289 @@
+"""What a run is: a tree of parts whose leaves have names, which the command line, files and Python all set."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import itertools
+import math
+import re
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from flax import linen as nn
+
+from rollax.agents.dqn import FAMILY, DQNConfig, DQNHParams
+from rollax.errors import ConfigError
+from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
+from rollax.networks import MLP, ScalarHead
+from rollax.replay import UniformReplay
+
+PARTS = {part.__name__: part for part in (DQNConfig, DQNHParams, MLP, ScalarHead, UniformReplay)}
+MAIN_AGENT, MAIN_ENV, MAIN_SEEDS = "double", "CartPole-v1", 10
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """How data is collected."""
+
+    num_envs: int = 16  # Environments of one member, stepped together.
+    rollout_length: int = 1  # Steps of each environment in one iteration.
+    warm_up_steps: int = 1_000  # Environment steps before learning begins.
+    limits: ClassVar[dict[str, Limit]] = {"num_envs": COUNT, "rollout_length": COUNT, "warm_up_steps": COUNT_OR_NONE}
+
+
+@dataclass(frozen=True)
+class RecordConfig:
+    """What is measured on the way, and what is kept."""
+
+    log_steps: int = 0  # Steps between rows of metrics.csv; 0 for a hundredth of the run.
+    eval_steps: int = 0  # Steps between evaluations; 0 for a tenth of the run.
+    eval_episodes: int = 100  # Episodes of an evaluation.
+    max_episode_steps: int = 27_000  # Where an evaluation cuts an episode that does not end.
+    checkpoint_seconds: float = 30.0  # Seconds between checkpoints.
+    keep_checkpoints: int = 2  # Checkpoints that are kept.
+    chunk_seconds: float = 2.0  # About how long the compiled program runs between two looks at it.
+    limits: ClassVar[dict[str, Limit]] = {
+        "log_steps": COUNT_OR_NONE,
+        "eval_steps": COUNT_OR_NONE,
+        "eval_episodes": COUNT,
+        "max_episode_steps": COUNT,
+        "checkpoint_seconds": NOT_NEGATIVE,
+        "keep_checkpoints": COUNT,
+        "chunk_seconds": NOT_NEGATIVE,
+    }
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All that determines a run.  A tuple of numbers for a hyper-parameter makes a population."""
+
+    agent: str = MAIN_AGENT  # The agent's name; `rollax list` shows all.
+    env: str = MAIN_ENV  # The environment's name, or package.module:function for one of your own.
+    seeds: int = 1  # Members of each setting: seed, seed + 1, ...
+    seed: int = 0  # The first seed.
+    steps: int = 100_000  # Environment steps of each member, the warm-up included.
+    init_from: str = ""  # A run folder whose best weights each member starts from.
+    choices: DQNConfig = field(default_factory=DQNConfig)
+    hparams: DQNHParams = field(default_factory=DQNHParams)
+    loop: LoopConfig = LoopConfig()
+    record: RecordConfig = RecordConfig()
+    limits: ClassVar[dict[str, Limit]] = {"seeds": COUNT, "seed": COUNT_OR_NONE, "steps": Limit(1, 2**53)}
+
+    @property
+    def steps_per_iteration(self) -> int:
+        return self.loop.num_envs * self.loop.rollout_length
+
+    def iterations(self, steps: int) -> int:
+        """Whole iterations that make at least so many steps."""
+        return -(-steps // self.steps_per_iteration)
+
+
+class Leaf(NamedTuple):
+    """One value of an experiment that can be set."""
+
+    name: str
+    path: tuple[str, ...]
+    annotation: Any
+    value: Any
+    help: str
+    traced: bool  # a hyper-parameter: several values make a population
+    limit: Limit | None
+
+
+class Member(NamedTuple):
+    """One run of a population."""
+
+    seed: int
+    hparams: dict[str, float]
+
+
+def experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: Any) -> Experiment:
+    """An experiment by its agent's name, with any leaf set by name: `experiment("double", seeds=3, n_step=3)`.
+
+    The preset of the agent and environment applies first; `preset="none"` leaves the agent's defaults.
+    """
+    from rollax.presets import preset_for
+
+    env = values.get("env", MAIN_ENV)
+    start = dataclasses.replace(default_experiment(agent), env=env)
+    return with_values(with_values(start, preset_for(agent, env, preset)), values)
+
+
+def default_experiment(agent: str) -> Experiment:
+    if agent not in FAMILY:
+        raise ConfigError(f"agent={agent!r} is not known; {did_you_mean(agent, FAMILY)}")
+    return Experiment(agent=agent, choices=FAMILY[agent])
+
+
+def leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """All leaves of an experiment, in the order of their declaration.  Their names are unique."""
+    hints = typing.get_type_hints(type(tree))
+    comments = field_comments(type(tree))
+    limits = getattr(tree, "limits", {})
+    for name in part_fields(tree):
+        value, here = getattr(tree, name), (*path, name)
+        if dataclasses.is_dataclass(value):
+            yield from leaves(value, here)
+        else:
+            traced = getattr(tree, "traced", False)
+            yield Leaf(name, here, hints[name], value, comments.get(name, ""), traced, limits.get(name))
+
+
+def part_fields(tree: Any) -> list[str]:
+    """The names of a part's own fields; a flax module's bookkeeping is left out."""
+    hidden = {"parent", "name"} if isinstance(tree, nn.Module) else set()
+    return [item.name for item in dataclasses.fields(tree) if item.name not in hidden]
+
+
+def field_comments(part: type) -> dict[str, str]:
+    """The comment behind each field of a part is its help."""
+    found = re.findall(r"^    (\w+):.*?\s#\s(.+)$", inspect.getsource(part), flags=re.MULTILINE)
+    return dict(found)
+
+
+def with_values(tree: Experiment, values: dict[str, Any]) -> Experiment:
+    """The experiment with leaves replaced by name.  Raises ConfigError with all that is wrong."""
+    known = {leaf.name: leaf for leaf in leaves(tree)}
+    problems = [f"{name} is no field; {did_you_mean(name, known)}" for name in values if name not in known]
+    for name, value in values.items():
+        if name in known:
+            try:
+                tree = replace_at(tree, known[name].path, coerce(known[name], value))
+            except (TypeError, ValueError) as error:
+                problems.append(f"{name}={value!r} {error}")
+    if problems:
+        raise ConfigError(problems)
+    return tree
+
+
+def replace_at(tree: Any, path: tuple[str, ...], value: Any) -> Any:
+    head, *rest = path
+    if rest:
+        value = replace_at(getattr(tree, head), tuple(rest), value)
+    if isinstance(tree, nn.Module):
+        return tree.clone(**{head: value})
+    return dataclasses.replace(tree, **{head: value})
+
+
+def coerce(leaf: Leaf, value: Any) -> Any:
+    """The value as the leaf's type; a sequence for a traced number stays one."""
+    if leaf.traced and isinstance(value, list | tuple):
+        if not value:
+            raise ValueError("holds no number")
+        numbers = tuple(_coerce(leaf.annotation, item) for item in value)
+        return numbers[0] if len(numbers) == 1 else numbers
+    return _coerce(leaf.annotation, value)
+
+
+def _coerce(annotation: Any, value: Any) -> Any:
+    if typing.get_origin(annotation) is Literal:
+        if value not in typing.get_args(annotation):
+            raise ValueError(f"must be one of {', '.join(typing.get_args(annotation))}")
+        return value
+    if typing.get_origin(annotation) is tuple:
+        if not isinstance(value, list | tuple):
+            raise TypeError("must be a list")
+        return tuple(_coerce(typing.get_args(annotation)[0], item) for item in value)
+    if annotation is bool or annotation is str:
+        if not isinstance(value, annotation):
+            raise TypeError(f"must be a {annotation.__name__}")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("must be a number")
+    if annotation is int and value != int(value if math.isfinite(value) else 0):
+        raise TypeError("must be a whole number")
+    return annotation(value)
+
+
+def did_you_mean(name: str, known: Any) -> str:
+    near = difflib.get_close_matches(name.replace("-", "_"), list(known), n=3, cutoff=0.4)
+    return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(sorted(known))}"
+
+
+def resolve(tree: Experiment) -> Experiment:
+    """The experiment with every automatic value filled in, on whole iterations."""
+    unit = tree.steps_per_iteration
+
+    def grid(asked: int, share: int) -> int:
+        return max(1, math.ceil((asked or tree.steps / share) / unit)) * unit
+
+    log_steps = grid(tree.record.log_steps, 100)
+    eval_steps = grid(tree.record.eval_steps, 10)
+    record = dataclasses.replace(tree.record, log_steps=log_steps, eval_steps=eval_steps)
+    return dataclasses.replace(tree, record=record)
+
+
+def range_problems(tree: Experiment) -> list[str]:
+    """Every leaf that is out of its range."""
+    found = []
+    for leaf in leaves(tree):
+        for value in leaf.value if isinstance(leaf.value, tuple) else (leaf.value,):
+            if leaf.limit is not None and not leaf.limit.admits(value):
+                found.append(f"{leaf.name}={value} must be {leaf.limit}")
+    return found
+
+
+def population(tree: Experiment) -> list[Member]:
+    """The members: settings outer, in the order of their product, seeds inner."""
+    numbers = {leaf.name: leaf.value for leaf in leaves(tree) if leaf.traced}
+    listed = [value if isinstance(value, tuple) else (value,) for value in numbers.values()]
+    settings = [dict(zip(numbers, values, strict=True)) for values in itertools.product(*listed)]
+    return [Member(tree.seed + offset, setting) for setting in settings for offset in range(tree.seeds)]
+
+
+def to_json(tree: Any) -> Any:
+    """An experiment as plain data."""
+    if dataclasses.is_dataclass(tree):
+        part = {} if isinstance(tree, Experiment | LoopConfig | RecordConfig) else {"part": type(tree).__name__}
+        return part | {name: to_json(getattr(tree, name)) for name in part_fields(tree)}
+    return list(tree) if isinstance(tree, tuple) else tree
+
+
+def from_json(data: Any) -> Experiment:
+    """The experiment of plain data.  Raises ConfigError with all that is wrong; runs no code from the data."""
+    if not isinstance(data, dict):
+        raise ConfigError("a configuration is a JSON object, as in a run folder's config.json")
+    start = default_experiment(str(data.get("agent", MAIN_AGENT)))
+    problems: list[str] = []
+    tree = _read(start, data, "", problems)
+    if problems:
+        raise ConfigError(problems)
+    return tree
+
+
+def _read(start: Any, data: dict[str, Any], where: str, problems: list[str]) -> Any:
+    part = data.get("part", type(start).__name__)
+    if part != type(start).__name__:
+        if part not in PARTS:
+            problems.append(f"{where}part={part!r} is not known; {did_you_mean(str(part), PARTS)}")
+            return start
+        start = PARTS[part]()
+    annotated = {leaf.name: leaf for leaf in leaves(start)}
+    for name, value in data.items():
+        if name == "part":
+            continue
+        if name not in part_fields(start):
+            problems.append(f"{where}{name} is no field; {did_you_mean(name, part_fields(start))}")
+        elif dataclasses.is_dataclass(getattr(start, name)):
+            if not isinstance(value, dict):
+                problems.append(f"{where}{name}={value!r} must be an object")
+                continue
+            start = replace_at(start, (name,), _read(getattr(start, name), value, f"{where}{name}.", problems))
+        else:
+            try:
+                start = replace_at(start, (name,), coerce(annotated[name], value))
+            except (TypeError, ValueError) as error:
+                problems.append(f"{where}{name}={value!r} {error}")
+    return start
+
+
+def differences(old: Any, new: Any, path: str = "") -> list[str]:
+    """Where two experiments as plain data differ, as `hparams.learning_rate: 0.001 -> 0.01`."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        names = [*old, *(name for name in new if name not in old)]
+        return [line for name in names for line in differences(old.get(name), new.get(name), f"{path}.{name}".strip("."))]
+    return [] if old == new else [f"{path}: {old} -> {new}"]

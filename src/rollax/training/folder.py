@@ -1,0 +1,189 @@
+"""A run folder: its files, their formats, and who may write to it.  Other tools rely on the names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rollax.errors import CheckpointError, ConfigError
+from rollax.training import checkpoint
+
+EVALUATION_COLUMNS = (
+    "step", "member", "seed", "episodes", "truncated",
+    "return_mean", "return_std", "return_min", "return_max", "length_mean",
+)  # fmt: skip
+METRIC_COLUMNS = (
+    "step", "member", "seed", "wall_seconds", "steps_per_second",
+    "episodes", "episode_return_mean", "episode_length_mean",
+)  # fmt: skip
+
+
+class Table:
+    """A CSV file that only grows.  It is replaced whole, so a kill at any moment leaves a file that parses."""
+
+    def __init__(self, path: Path, columns: Iterable[str], step: int, grid: int, last: int):
+        """Starts from the file's rows up to `step` that lie on the grid or at the last step of the run."""
+        self.path = path
+        self.columns = tuple(columns)
+        self.lines = [",".join(self.columns)]
+        if path.exists():
+            for line in path.read_text().splitlines()[1:]:
+                at = int(line.split(",", 1)[0])
+                if at <= step and (at % grid == 0 or at == last):
+                    self.lines.append(line)
+        self.write()
+
+    def add(self, rows: Iterable[dict[str, Any]]) -> None:
+        for row in rows:
+            self.lines.append(",".join(_cell(row[name]) for name in self.columns))
+
+    def write(self) -> None:
+        began = time.monotonic()
+        write_text(self.path, "\n".join(self.lines) + "\n")
+        self.written, self.cost = time.monotonic(), time.monotonic() - began
+
+    def write_if_due(self) -> None:
+        """Writes about once a second, and less often where writing takes long."""
+        if time.monotonic() - self.written >= max(1.0, 50 * self.cost):
+            self.write()
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.metrics = self.path / "metrics.csv"
+        self.evaluations = self.path / "evaluations.csv"
+        self.summary = self.path / "summary.json"
+        self.checkpoints = self.path / "checkpoints"
+        self.curve = self.path / "curve.png"
+        self.lock = self.path / ".lock"
+
+    def create(self, config: dict[str, Any]) -> None:
+        if self.config.exists():
+            raise ConfigError(
+                f"run_dir={self.path} holds a run already; continue it with `rollax resume {self.path}` "
+                "or name another folder"
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.write_config(config)
+        except OSError as error:
+            raise ConfigError(f"run_dir={self.path} cannot be written: {error.strerror}") from error
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        write_text(self.config, json.dumps(config, indent=1) + "\n")
+
+    def read_config(self) -> dict[str, Any]:
+        return read_json(self.config, f"{self.path} is no run folder: it has no config.json")
+
+    def read_summary(self) -> dict[str, Any]:
+        return read_json(self.summary, f"{self.path} has no summary.json: the run never started")
+
+    def read_table(self, path: Path) -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(path.read_text()))) if path.exists() else []
+
+    def checkpoint_steps(self) -> list[int]:
+        """Steps that have a checkpoint, the newest first."""
+        if not self.checkpoints.is_dir():
+            return []
+        found = [int(entry.name) for entry in self.checkpoints.iterdir() if re.fullmatch(r"\d+", entry.name)]
+        return sorted(found, reverse=True)
+
+    def save_checkpoint(self, step: int, tree: Any, meta: dict[str, Any], keep: int) -> None:
+        self.checkpoints.mkdir(exist_ok=True)
+        for leftover in self.checkpoints.glob(".*"):
+            _remove(leftover)
+        checkpoint.save(self.checkpoints / str(step), tree, meta)
+        for old in self.checkpoint_steps()[keep:]:
+            _remove(self.checkpoints / str(old))
+
+    def newest_good_checkpoint(self) -> tuple[Path | None, dict[str, Any], list[str]]:
+        """The newest checkpoint whose files are whole, what was said of it, and what was wrong with newer ones.
+
+        None where there is no checkpoint at all; CheckpointError where there are only damaged ones.
+        """
+        damaged: list[str] = []
+        for step in self.checkpoint_steps():
+            path = self.checkpoints / str(step)
+            try:
+                return path, checkpoint.verify(path), damaged
+            except CheckpointError as error:
+                damaged.append(str(error))
+        if damaged:
+            raise CheckpointError(
+                "no checkpoint is whole: " + "; ".join(damaged) + f". Delete {self.checkpoints} to start again at step 0"
+            )
+        return None, {}, []
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        write_text(self.summary, json.dumps(summary, indent=1) + "\n")
+
+
+class Lock:
+    """Holds a run folder for this process.  The system gives it up when the process ends, however it ends."""
+
+    def __init__(self, folder: RunFolder):
+        self.folder = folder
+        self.file: Any = None
+
+    def __enter__(self) -> Lock:
+        import fcntl
+
+        self.file = self.folder.lock.open("a+")
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.file.seek(0)
+            holder = self.file.read().strip() or "another process"
+            self.file.close()
+            raise ConfigError(f"run_dir={self.folder.path} is in use by {holder}; wait for it or name another") from error
+        self.file.truncate(0)
+        self.file.write(f"process {os.getpid()}")
+        self.file.flush()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.file.truncate(0)
+        self.file.close()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a file in one step: a reader sees the old text or the new one."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(text)
+    checkpoint.flush(aside)
+    aside.replace(path)
+
+
+def read_json(path: Path, missing: str) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise ConfigError(missing) from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no valid JSON: {error}") from error
+
+
+def _remove(path: Path) -> None:
+    import shutil
+
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,139 @@
+"""From an experiment to a program that can be compiled: everything that may be refused is refused here."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.envs import registry
+from rollax.errors import ConfigError, ResourceError
+from rollax.experiment import Experiment, Member, leaves, population, range_problems, resolve
+from rollax.training.evaluate import Best, Evaluator
+from rollax.training.jax_program import JaxProgram, nbytes
+from rollax.training.loop import Loop, TrainState
+from rollax.types import Key
+
+LARGEST_BLOCK = 64
+
+
+class Plan(NamedTuple):
+    """A run that has been checked, and nothing allocated for it yet."""
+
+    experiment: Experiment  # with every automatic value filled in
+    members: list[Member]
+    program: JaxProgram
+    keys: Key
+    hparams: Any
+    total: int  # iterations, as all numbers below
+    warm_up: int
+    log: int
+    evaluation: int
+
+    @property
+    def steps_per_iteration(self) -> int:
+        return self.experiment.steps_per_iteration
+
+    def shapes(self) -> tuple[TrainState, Best]:
+        return self.program.shapes(self.keys, self.hparams)
+
+
+def make_plan(experiment: Experiment, *, episodes: int | None = None, evaluation_epsilon: float | None = None) -> Plan:
+    """Checks an experiment and lays it out.  Raises ConfigError with every problem, EnvError, or ResourceError."""
+    problems = range_problems(experiment)
+    if problems:
+        raise ConfigError(problems + _env_problem(experiment.env))
+    task = registry.make(experiment.env)
+    experiment = resolve(experiment)
+    spec = task.spec(experiment.loop.num_envs, experiment.loop.rollout_length)
+    choices = experiment.choices
+    warm_up = experiment.iterations(experiment.loop.warm_up_steps)
+    problems = choices.problems(spec)
+    least = choices.least_warm_up(spec)
+    if warm_up < least:
+        problems.append(
+            f"warm_up_steps={experiment.loop.warm_up_steps} leaves nothing to learn from; "
+            f"the least is warm_up_steps={least * spec.steps_per_iteration}"
+        )
+    if problems:
+        raise ConfigError(problems)
+    agent = choices.build(spec)
+    loop = Loop(agent, task, spec.num_envs, spec.rollout_length)
+    evaluator = Evaluator(agent, task, experiment.record.eval_episodes, experiment.record.max_episode_steps)
+    total = experiment.iterations(experiment.steps)
+    log = experiment.iterations(experiment.record.log_steps)
+    evaluation = experiment.iterations(experiment.record.eval_steps)
+    members = population(experiment)
+    plan = Plan(
+        experiment=experiment,
+        members=members,
+        program=JaxProgram(loop, evaluator, block_length(total, min(warm_up, total), log, evaluation)),
+        keys=jax.vmap(jax.random.key)(np.array([member.seed for member in members], np.uint32)),
+        hparams=_stack(experiment.hparams, members),
+        total=total,
+        warm_up=min(warm_up, total),
+        log=log,
+        evaluation=evaluation,
+    )
+    check_memory(plan)
+    return plan
+
+
+def block_length(*boundaries: int) -> int:
+    """The longest inner loop that fits between all boundaries; on a CPU, where asking is free, 1."""
+    if jax.default_backend() == "cpu":
+        return 1
+    common = math.gcd(*boundaries)
+    return max(length for length in range(1, LARGEST_BLOCK + 1) if common % length == 0)
+
+
+def check_memory(plan: Plan) -> None:
+    """Refuses a run whose state cannot fit, with a replay that does."""
+    needed, available = nbytes(plan.shapes()), available_bytes()
+    if needed <= available:
+        return
+    message = f"the run needs {gib(needed)} of memory, but only {gib(available)} are free"
+    replay = getattr(plan.experiment.choices, "replay", None)
+    if replay is not None:
+        held = nbytes(plan.shapes()[0].memory)
+        unit = plan.steps_per_iteration
+        fits = int((available - (needed - held)) / held * replay.capacity * 0.95) // unit * unit
+        if fits >= unit * 2:
+            raise ResourceError(f"{message}; --capacity {fits} would fit")
+    raise ResourceError(f"{message}; try fewer seeds or settings")
+
+
+def available_bytes() -> int:
+    """Memory that a run may take on the device that it will use."""
+    statistics = jax.devices()[0].memory_stats()
+    if statistics and "bytes_limit" in statistics:
+        return statistics["bytes_limit"] - statistics["bytes_in_use"]
+    try:
+        with open("/proc/meminfo") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def gib(count: float) -> str:
+    return f"{count / 2**30:.1f} GiB"
+
+
+def _env_problem(name: str) -> list[str]:
+    try:
+        registry.make(name)
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
+def _stack(hparams: Any, members: list[Member]) -> Any:
+    """Hyper-parameters `[members]` as strong types, so that a restored run meets the same program."""
+    kinds = {leaf.name: jnp.int32 if leaf.annotation is int else jnp.float32 for leaf in leaves(hparams)}
+    columns = {name: jnp.array([member.hparams[name] for member in members], kind) for name, kind in kinds.items()}
+    return type(hparams)(**columns)

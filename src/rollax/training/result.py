@@ -1,0 +1,137 @@
+"""What a run leaves behind: its curves as arrays, and its policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.agents.base import Agent, Learner
+from rollax.errors import CheckpointError, ConfigError
+from rollax.experiment import Experiment, from_json
+from rollax.training import checkpoint
+from rollax.training.folder import RunFolder
+from rollax.training.plan import Plan, make_plan
+from rollax.types import Observation, Params
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A trained agent that can be called: `action = policy(observation)`, greedily and without side effects."""
+
+    agent: Agent
+    learner: Learner
+
+    def __call__(self, observation: Any, seed: int = 0) -> np.ndarray:
+        """The action for one observation, or actions for a batch of them.
+
+        An observation is what the environment shows, or an `Observation` with a mask of legal actions.
+        """
+        obs = observation if isinstance(observation, Observation) else Observation(observation)
+        obs = jax.tree.map(jnp.asarray, obs)
+        spec = self.agent.spec.observation
+        single = jax.tree.leaves(obs)[0].ndim == len(jax.tree.leaves(spec)[0].shape)
+        if single:
+            obs = jax.tree.map(lambda leaf: leaf[None], obs)
+        actions = np.asarray(self._act(self.learner, obs, jax.random.key(seed)))
+        return actions[0] if single else actions
+
+    @cached_property
+    def _act(self) -> Any:
+        return jax.jit(lambda learner, obs, key: self.agent.act(learner, obs, key, explore=False)[0])
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run folder, read back."""
+
+    run_dir: Path
+    exit_code: int = 0
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        return RunFolder(self.run_dir).read_summary()
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        return from_json(RunFolder(self.run_dir).read_config())
+
+    @cached_property
+    def curves(self) -> dict[str, np.ndarray]:
+        """The columns of metrics.csv as arrays `[members, rows]`; what is empty there is NaN here."""
+        return read_columns(RunFolder(self.run_dir).metrics)
+
+    @cached_property
+    def evaluations(self) -> dict[str, np.ndarray]:
+        """The columns of evaluations.csv, likewise."""
+        return read_columns(RunFolder(self.run_dir).evaluations)
+
+    def policy(self, member: int = 0, *, best: bool = False) -> Policy:
+        """The policy of one member: of its last weights, or of those of its best evaluation."""
+        plan = make_plan(self.experiment)
+        if not 0 <= member < len(plan.members):
+            raise ConfigError(f"member={member} must be in [0, {len(plan.members) - 1}]")
+        params = stored_params(RunFolder(self.run_dir), plan, best=best)
+        return policy_of(plan, jax.tree.map(lambda leaf: leaf[member], params), member)
+
+
+def load(run_dir: str | Path, member: int = 0, *, best: bool = False) -> Policy:
+    """The policy of a run: `rollax.load("runs/mine")(observation)`."""
+    return Result(Path(run_dir)).policy(member, best=best)
+
+
+def policy_of(plan: Plan, params: Params, member: int) -> Policy:
+    agent = plan.program.loop.agent
+    hparams = jax.tree.map(lambda leaf: leaf[member], plan.hparams)
+    # Compiled, so that the memory that comes with a new learner is never allocated.
+    learner = jax.jit(lambda key: agent.init(key, hparams)[0])(plan.keys[member])
+    return Policy(agent, agent.with_weights(learner, params))
+
+
+def stored_params(folder: RunFolder, plan: Plan, *, best: bool) -> Params:
+    """The weights of all members, from the newest good checkpoint."""
+    path, _, _ = folder.newest_good_checkpoint()
+    if path is None:
+        raise CheckpointError(f"{folder.path} has no checkpoint yet")
+    state, _ = plan.shapes()
+    return checkpoint.restore(path, state.learner.params, "best/params" if best else "train/learner/params")
+
+
+def starting_weights(run_dir: str, members: int, like: Params) -> Params:
+    """The best weights of another run: member by member, or those of its only member for all."""
+    folder = RunFolder(run_dir)
+    path, _, _ = folder.newest_good_checkpoint()
+    if path is None:
+        raise CheckpointError(f"init_from={run_dir} has no checkpoint")
+    theirs = len(folder.read_summary()["members"])
+    if theirs not in (1, members):
+        raise ConfigError(f"init_from={run_dir} has {theirs} members; it needs 1 or {members}")
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((theirs, *leaf.shape[1:]), leaf.dtype), like)
+    params = checkpoint.restore(path, shapes, "best/params")
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (members, *leaf.shape[1:])), params)
+
+
+def read_columns(path: Path) -> dict[str, np.ndarray]:
+    """A table with a column `member` as arrays `[members, rows]`, padded with NaN where a member stopped early."""
+    folder = RunFolder(path.parent)
+    rows = folder.read_table(path)
+    if not rows:
+        return {}
+    by_member: dict[int, list[dict[str, str]]] = {}
+    for row in rows:
+        by_member.setdefault(int(row["member"]), []).append(row)
+    length = max(len(own) for own in by_member.values())
+
+    def column(name: str) -> np.ndarray:
+        table = np.full((len(by_member), length), np.nan)
+        for index, member in enumerate(sorted(by_member)):
+            values = [float(row[name]) if row[name] else np.nan for row in by_member[member]]
+            table[index, : len(values)] = values
+        return table
+
+    return {name: column(name) for name in rows[0]}

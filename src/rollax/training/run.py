@@ -1,0 +1,343 @@
+"""Runs an experiment: chunks, logs, evaluations, checkpoints.  The only file with a training `while`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.errors import INTERRUPTED, PREEMPTED, CheckpointError, NumericError, ResourceError
+from rollax.experiment import Experiment, differences, from_json, to_json
+from rollax.training import checkpoint, records
+from rollax.training.console import Console, duration, table, warn
+from rollax.training.evaluate import Best
+from rollax.training.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
+from rollax.training.jax_program import LOG_ROWS, Programs
+from rollax.training.loop import TrainState
+from rollax.training.plan import Plan, gib, make_plan
+from rollax.training.result import Result, starting_weights
+
+FIRST_CHUNK = 32  # iterations, before it is known how long one takes
+# Fields in which a checkpoint may differ from the folder's configuration: they do not change what is computed.
+FREE_FIELDS = ("steps", "record.checkpoint_seconds", "record.keep_checkpoints", "record.chunk_seconds")
+
+
+@dataclass
+class Times:
+    """Seconds of a run, added up over its resumes."""
+
+    wall_seconds: float = 0.0
+    compile_seconds: float = 0.0
+    train_seconds: float = 0.0
+
+
+@dataclass
+class Session:
+    """One process's share of a run."""
+
+    plan: Plan
+    folder: RunFolder
+    console: Console
+    metrics: Table
+    evaluations: Table
+    times: Times
+    failed: dict[int, dict[str, Any]] = field(default_factory=dict)
+    last_return: float | None = None  # mean over members, of the episodes in the last row
+    started: float = field(default_factory=time.perf_counter)
+
+    def wall(self) -> float:
+        return self.times.wall_seconds + time.perf_counter() - self.started
+
+
+def train(
+    experiment: Experiment, run_dir: str | Path | None = None, *, quiet: bool = False, compile_cache: bool = True
+) -> Result:
+    """Runs an experiment in a new folder.  Whatever is wrong with it is raised before anything is compiled."""
+    if compile_cache:
+        use_compile_cache()
+    plan = make_plan(experiment)
+    if run_dir is None:
+        run_dir = unused_folder(experiment)
+    folder = RunFolder(run_dir)
+    folder.create(to_json(plan.experiment))
+    return drive(plan, folder, Console(quiet), None, {})
+
+
+def resume(
+    run_dir: str | Path, steps: int | None = None, *, quiet: bool = False, compile_cache: bool = True
+) -> Result:
+    """Continues a run from its newest good checkpoint, or extends a finished one to `steps`."""
+    folder, console = RunFolder(run_dir), Console(quiet)
+    experiment = from_json(folder.read_config())
+    ended = folder.read_summary() if folder.summary.exists() else {"status": "running"}
+    if ended["status"] in ("finished", "failed") and (steps is None or steps <= experiment.steps):
+        console.say(f"The run in {folder.path} has {ended['status']} at step {ended['total_steps']:,}.")
+        show_members(console, ended)
+        return Result(folder.path, 0 if ended["status"] == "finished" else NumericError.exit_code)
+    if compile_cache:
+        use_compile_cache()
+    plan = make_plan(replace(experiment, steps=steps or experiment.steps))
+    path, meta, damaged = folder.newest_good_checkpoint()
+    for line in damaged:
+        warn(f"{line}; an older checkpoint is used")
+    if path is not None:
+        check_origin(path, meta, to_json(plan.experiment))
+    return drive(plan, folder, console, path, meta)
+
+
+def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> None:
+    """Refuses the checkpoint of another experiment and names what differs."""
+    differ = [line for line in differences(meta["config"], config) if line.split(":")[0] not in FREE_FIELDS]
+    if differ:
+        raise CheckpointError(f"{path} is of another experiment (checkpoint -> config.json): {'; '.join(differ)}")
+
+
+def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, meta: dict[str, Any]) -> Result:
+    """From a checkpoint, or from the start, to the end or to the first signal."""
+    with Lock(folder), signals() as caught:
+        folder.write_config(to_json(plan.experiment))
+        step, last = meta.get("step", 0), plan.total * plan.steps_per_iteration
+        record, names = plan.experiment.record, plan.program.loop.agent.metric_names
+        session = Session(
+            plan=plan,
+            folder=folder,
+            console=console,
+            metrics=Table(folder.metrics, (*METRIC_COLUMNS, *names), step, record.log_steps, last),
+            evaluations=Table(folder.evaluations, EVALUATION_COLUMNS, step, record.eval_steps, last),
+            times=Times(**meta.get("times", {})),
+        )
+        announce(session, path)
+        write_summary(session, "running", step, None)
+        programs = compile_programs(session)
+        state, best = begin(session, programs, path)
+        return advance(session, programs, state, best, caught)
+
+
+def announce(session: Session, path: Path | None) -> None:
+    plan, experiment = session.plan, session.plan.experiment
+    settings = len(plan.members) // experiment.seeds
+    total = plan.total * plan.steps_per_iteration
+    rounded = f" (rounded up from {experiment.steps:,})" if total != experiment.steps else ""
+    what = f"{experiment.seeds} seeds" + (f" x {settings} settings" if settings > 1 else "")
+    session.console.say(
+        f"{experiment.agent} on {experiment.env}, {what}, {total:,} steps each{rounded}, on {records.device_name()}"
+    )
+    session.console.say(f"Run folder: {session.folder.path}" + (f" (resumed from {path.name})" if path else ""))
+    session.console.progress("Compiling ...")
+
+
+def compile_programs(session: Session) -> Programs:
+    try:
+        programs = session.plan.program.compile(session.plan.keys, session.plan.hparams)
+    except jax.errors.JaxRuntimeError as error:
+        raise ResourceError(f"the programs cannot be compiled: {str(error).splitlines()[0]}") from error
+    session.times.compile_seconds += programs.compile_seconds
+    session.console.say(f"Compiled in {programs.compile_seconds:.1f} s; the run takes {gib(programs.memory_bytes)}.")
+    return programs
+
+
+def begin(session: Session, programs: Programs, path: Path | None) -> tuple[TrainState, Best]:
+    plan = session.plan
+    if path is not None:
+        like = dict(zip(("train", "best"), plan.shapes(), strict=True))
+        restored = checkpoint.restore(path, like)
+        return restored["train"], restored["best"]
+    state, best = programs.init(plan.keys, plan.hparams)
+    if plan.experiment.init_from:
+        params = starting_weights(plan.experiment.init_from, len(plan.members), state.learner.params)
+        # Compiled, so that each weight that is used twice gets two buffers, as donation needs.
+        learner = jax.jit(jax.vmap(plan.program.loop.agent.with_weights))(state.learner, params)
+        state = state._replace(learner=learner)
+    return state, best
+
+
+def advance(session: Session, programs: Programs, state: TrainState, best: Best, caught: list[int]) -> Result:
+    plan, log = session.plan, jnp.int32(session.plan.log)
+    iteration = int(state.iteration)
+    saved, saved_at = (iteration if iteration else -1), time.monotonic()
+    pace: dict[bool, float] = {}  # seconds of an iteration, while warming up and while learning
+    note_failures(session, state)
+    while iteration < plan.total and not caught and len(session.failed) < len(plan.members):
+        learning = iteration >= plan.warm_up
+        stop = next_stop(plan, iteration, pace.get(learning))
+        program = programs.advance if learning else programs.warm_up
+        began, began_wall = time.perf_counter(), session.wall()
+        state, rows = program(state, jnp.int32(stop), log)
+        rows = np.asarray(rows)
+        spent = time.perf_counter() - began
+        session.times.train_seconds += spent
+        pace[learning] = spent / (stop - iteration)
+        note_failures(session, state)
+        wall = (began_wall, began_wall + spent)
+        add_metrics(session, records.metric_rows(plan, rows, iteration, stop, wall, session.failed))
+        iteration = stop
+        if iteration == plan.total or (iteration > plan.warm_up and iteration % plan.evaluation == 0):
+            result, best = programs.evaluate(state.learner, state.key, state.iteration, best)
+            step = iteration * plan.steps_per_iteration
+            session.evaluations.add(records.evaluation_rows(plan, result, step, session.failed))
+        show_progress(session, iteration, pace[learning])
+        if time.monotonic() - saved_at >= plan.experiment.record.checkpoint_seconds:
+            save(session, state, best, iteration)
+            saved, saved_at = iteration, time.monotonic()
+        else:
+            session.metrics.write_if_due()
+            session.evaluations.write_if_due()
+    if saved != iteration:
+        save(session, state, best, iteration)
+    return finish(session, state, iteration, caught)
+
+
+def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
+    """The iteration at which the next chunk ends: after about `chunk_seconds`, or where something must happen."""
+    length = FIRST_CHUNK if pace is None else int(plan.experiment.record.chunk_seconds / pace)
+    block = plan.program.block
+    boundaries = [
+        iteration + max(1, length // block) * block,
+        plan.total,
+        (iteration // plan.evaluation + 1) * plan.evaluation,
+        (iteration // plan.log + LOG_ROWS) * plan.log,
+    ]
+    if iteration < plan.warm_up:
+        boundaries.append(plan.warm_up)
+    return min(boundaries)
+
+
+def note_failures(session: Session, state: TrainState) -> None:
+    """Says once of each member that it met a number that is not finite."""
+    for member, failure in records.failures(session.plan, state.health).items():
+        if member not in session.failed:
+            session.failed[member] = failure
+            seed = session.plan.members[member].seed
+            warn(
+                f"member {member} (seed {seed}) stopped at step {failure['step']:,}: {failure['tensor']} not finite; "
+                "its last finite weights are kept and the others go on"
+            )
+
+
+def add_metrics(session: Session, rows: list[dict[str, Any]]) -> None:
+    session.metrics.add(rows)
+    if rows:
+        returns = [row["episode_return_mean"] for row in rows if row["step"] == rows[-1]["step"]]
+        ended = [value for value in returns if value is not None]
+        session.last_return = float(np.mean(ended)) if ended else session.last_return
+
+
+def save(session: Session, state: TrainState, best: Best, iteration: int) -> None:
+    """A checkpoint; what the tables hold up to its step is on disk before it."""
+    plan, step = session.plan, iteration * session.plan.steps_per_iteration
+    session.metrics.write()
+    session.evaluations.write()
+    times = replace(session.times, wall_seconds=session.wall())
+    meta = {"step": step, "config": to_json(plan.experiment), "times": asdict(times)}
+    session.folder.save_checkpoint(step, {"train": state, "best": best}, meta, plan.experiment.record.keep_checkpoints)
+
+
+def finish(session: Session, state: TrainState, iteration: int, caught: list[int]) -> Result:
+    from rollax.report import plot_runs
+
+    step = iteration * session.plan.steps_per_iteration
+    status, code = "finished", 0
+    if caught and iteration < session.plan.total:
+        status, code = "interrupted", PREEMPTED if caught[0] == signal.SIGTERM else INTERRUPTED
+    elif session.failed:
+        status, code = "failed", NumericError.exit_code
+    summary = write_summary(session, status, step, state.learner.params)
+    if status == "interrupted":
+        session.console.say(f"Interrupted at step {step:,}; continue with `rollax resume {session.folder.path}`")
+        return Result(session.folder.path, code)
+    plot_runs([session.folder.path], session.folder.curve)
+    show_members(session.console, summary)
+    rate, wall = summary["steps_per_second"], duration(summary["wall_seconds"])
+    session.console.say(f"{status.capitalize()} in {wall}, {rate:,} steps/s in training.")
+    session.console.say(f"Run folder: {session.folder.path}\nPlot: {session.folder.curve}")
+    return Result(session.folder.path, code)
+
+
+def write_summary(session: Session, status: str, step: int, params: Any) -> dict[str, Any]:
+    times = asdict(replace(session.times, wall_seconds=session.wall()))
+    arguments = (session.plan, session.folder, status, step, times, params, session.failed)
+    summary = records.summarize(*arguments)
+    session.folder.write_summary(summary)
+    return summary
+
+
+def show_progress(session: Session, iteration: int, pace: float) -> None:
+    plan = session.plan
+    rate = plan.steps_per_iteration * len(plan.members) / pace
+    shown = "-" if session.last_return is None else f"{session.last_return:.1f}"
+    session.console.progress(
+        f"step {iteration * plan.steps_per_iteration:,} / {plan.total * plan.steps_per_iteration:,}"
+        f" | {rate:,.0f} steps/s | return {shown} | {duration((plan.total - iteration) * pace)} left",
+        last=iteration == plan.total,
+    )
+
+
+def show_members(console: Console, summary: dict[str, Any]) -> None:
+    """A line for each member: its seed, what sets it apart, and how it did."""
+    members = summary["members"]
+    varied = [name for name in members[0]["hparams"] if len({member["hparams"][name] for member in members}) > 1]
+
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:.1f}"
+
+    rows = [
+        [
+            str(member["member"]),
+            str(member["seed"]),
+            *(f"{member['hparams'][name]:g}" for name in varied),
+            number(member["eval_return_mean"]),
+            number(member["eval_return_std"]),
+            member["status"],
+        ]
+        for member in members
+    ]
+    console.say(table(["member", "seed", *varied, "greedy return", "std", "status"], rows))
+
+
+@contextmanager
+def signals() -> Iterator[list[int]]:
+    """Collects SIGTERM and the first Ctrl-C; a second Ctrl-C ends at once."""
+    caught: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        if caught and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        caught.append(number)
+        warn(f"{signal.Signals(number).name}: saving after the running chunk ...")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield caught  # only the main thread may listen
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def unused_folder(experiment: Experiment) -> Path:
+    """`runs/AGENT_ENV_K` with the first free number."""
+    name = f"{experiment.agent}_{experiment.env}".replace("/", "-").replace(":", "-")
+    number = 1
+    while (Path("runs") / f"{name}_{number}").exists():
+        number += 1
+    return Path("runs") / f"{name}_{number}"
+
+
+def use_compile_cache() -> None:
+    """Keeps compiled programs on disk, so that the second run starts at once."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    jax.config.update("jax_compilation_cache_dir", str(Path(base) / "rollax" / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
