@@ -8,6 +8,8 @@ nothing is logged but the loss, nothing can be resumed.
 
 from __future__ import annotations
 
+import itertools
+
 import gymnax
 import jax
 import jax.numpy as jnp
@@ -33,7 +35,7 @@ def make_bare_loop():
         net_key, env_key, key = jax.random.split(key, 3)
         lecun = jax.nn.initializers.lecun_normal()
         keys = jax.random.split(net_key, len(sizes) - 1)
-        shapes = zip(sizes[:-1], sizes[1:], strict=True)
+        shapes = itertools.pairwise(sizes)
         params = [(lecun(k, shape), jnp.zeros(shape[1])) for k, shape in zip(keys, shapes, strict=True)]
         target = jax.tree.map(jnp.copy, params)
         obs, env_state = jax.vmap(env.reset, (0, None))(jax.random.split(env_key, NUM_ENVS), env_params)

@@ -223,7 +223,7 @@ def range_problems(tree: Experiment) -> list[str]:
     for leaf in leaves(tree):
         for value in leaf.value if isinstance(leaf.value, tuple) else (leaf.value,):
             if leaf.limit is not None and not leaf.limit.admits(value):
-                found.append(f"{leaf.name}={value} must be {leaf.limit}")
+                found.append(f"{leaf.name}={value} must be {leaf.limit.demand(value)}")
     return found
 
 
@@ -285,5 +285,7 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
     """Where two experiments as plain data differ, as `hparams.learning_rate: 0.001 -> 0.01`."""
     if isinstance(old, dict) and isinstance(new, dict):
         names = [*old, *(name for name in new if name not in old)]
-        return [line for name in names for line in differences(old.get(name), new.get(name), f"{path}.{name}".strip("."))]
+        return [
+            line for name in names for line in differences(old.get(name), new.get(name), f"{path}.{name}".strip("."))
+        ]
     return [] if old == new else [f"{path}: {old} -> {new}"]

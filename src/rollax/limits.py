@@ -18,7 +18,10 @@ class Limit(NamedTuple):
             return False
         return (value > self.low if self.above else value >= self.low) and value <= self.high
 
-    def __str__(self) -> str:
+    def demand(self, value: float) -> str:
+        """What a value that is not admitted should have been."""
+        if value > self.high:
+            return f"at most {self.high:,}"
         if self.high >= 2**31 - 1:
             return f"above {self.low:g}" if self.above else f"at least {self.low:g}"
         return f"in {'(' if self.above else '['}{self.low:g}, {self.high:g}]"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from rollax.limits import COUNT, Limit
+from rollax.limits import COUNT, POSITIVE, Limit
 from rollax.returns import ReturnDistribution, Scalar
-from rollax.types import Array
+from rollax.types import Array, Observation
 
 
 def flatten_features(features: Any) -> Array:
@@ -23,11 +24,20 @@ class MLP(nn.Module):
     """Dense layers with ReLU over the flattened features."""
 
     hidden: tuple[int, ...] = (128, 128)  # Units of each hidden layer.
-    limits: ClassVar[dict[str, Limit]] = {"hidden": COUNT}
+    input_scale: tuple[float, ...] = ()  # A factor for each number of the observation; empty for none.
+    limits: ClassVar[dict[str, Limit]] = {"hidden": COUNT, "input_scale": POSITIVE}
+
+    def problems(self, observation: Observation) -> list[str]:
+        size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(observation.features))
+        if len(self.input_scale) in (0, size):
+            return []
+        return [f"input_scale has {len(self.input_scale)} numbers, but the observation has {size}"]
 
     @nn.compact
     def __call__(self, features: Any) -> Array:
         x = flatten_features(features)
+        if self.input_scale:
+            x = x * jnp.array(self.input_scale, jnp.float32)
         for width in self.hidden:
             x = nn.relu(nn.Dense(width)(x))
         return x

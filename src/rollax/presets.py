@@ -12,7 +12,7 @@ PRESETS: dict[str, dict[str, Any]] = {f"{agent}/CartPole-v1": CARTPOLE for agent
 
 
 def preset_for(agent: str, env: str, preset: str = "auto") -> dict[str, Any]:
-    """The leaves that a preset sets: by its name, `auto` for the agent's own in that environment, `none` for nothing."""
+    """The leaves that a preset sets: of its name, of the agent in that environment (`auto`), or nothing (`none`)."""
     from rollax.experiment import did_you_mean
 
     if preset == "none":

@@ -34,7 +34,9 @@ def plot_runs(run_dirs: Sequence[Path | str], target: Path | str) -> Path:
         seen = ~np.all(np.isnan(returns), axis=0)
         mean = np.nanmean(returns[:, seen], axis=0)
         colour = "black" if len(run_dirs) == 1 else colours[index % 10]
-        axes.plot(np.nanmax(steps[:, seen], axis=0), mean, color=colour, linewidth=2.2, label=f"{label}, mean of {len(steps)}")
+        axes.plot(
+            np.nanmax(steps[:, seen], axis=0), mean, color=colour, linewidth=2.2, label=f"{label}, mean of {len(steps)}"
+        )
     axes.set_xlabel("environment steps of each member")
     axes.set_ylabel("return of training episodes")
     axes.grid(alpha=0.25)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol
 
 import jax.numpy as jnp
 
-from rollax.types import Array, Key, Metrics, Observation, Params, Transition
+from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 Learner = Any  # weights, optimizer, hyper-parameters: a pytree with a field `params`, the weights that act
 Memory = Any  # past data: a pytree, `()` for agents that keep none
@@ -16,6 +16,11 @@ class Agent(Protocol):
     """Four verbs, all pure.  Whatever changes is in the learner and the memory, which the caller owns."""
 
     metric_names: ClassVar[tuple[str, ...]]  # what `learn` reports: `loss`, then the agent's own
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Where it acts."""
+        ...
 
     def init(self, key: Key, hparams: Any) -> tuple[Learner, Memory]:
         """A new learner and an empty memory."""
@@ -29,9 +34,7 @@ class Agent(Protocol):
         """The memory with a rollout `[T, B, ...]` added."""
         ...
 
-    def learn(
-        self, learner: Learner, memory: Memory, rollout: Transition, key: Key
-    ) -> tuple[Learner, Memory, Metrics]:
+    def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
         """One iteration's learning; the metrics are scalars, named as in `metric_names`."""
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,9 @@ from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Tran
 class DQNHParams:
     """Numbers that may differ between the members of a population.  All are traced."""
 
-    learning_rate: float = 5e-4  # Step size of the optimizer.
+    learning_rate: float = 5e-4  # Step size of the optimizer at first ...
+    learning_rate_end: float = 1.0  # ... the share of it that is left in the end ...
+    learning_rate_steps: float = 100_000.0  # ... and the environment steps over which it falls.
     optimizer_eps: float = 1e-8  # Added to the optimizer's denominator.
     max_grad_norm: float = 10.0  # The whole gradient is scaled down to this norm.
     discount: float = 0.99  # What a reward is worth one step later.
@@ -43,6 +45,8 @@ class DQNHParams:
     traced: ClassVar[bool] = True
     limits: ClassVar[dict[str, Limit]] = {
         "learning_rate": NOT_NEGATIVE,
+        "learning_rate_end": SHARE,
+        "learning_rate_steps": POSITIVE,
         "optimizer_eps": NOT_NEGATIVE,
         "max_grad_norm": POSITIVE,
         "discount": SHARE,
@@ -82,7 +86,7 @@ class DQNConfig:
 
     def problems(self, spec: EnvSpec) -> list[str]:
         """What is wrong with these choices for that environment, each with its fix."""
-        return self.replay.problems(spec)
+        return self.replay.problems(spec) + self.torso.problems(spec.observation)
 
     def least_warm_up(self, spec: EnvSpec) -> int:
         """Iterations without learning that `learn` needs to have happened."""
@@ -142,7 +146,8 @@ class DQN:
         loss, grads = jax.value_and_grad(lambda params: jnp.mean(self.bellman_losses(params, learner, batch)))(
             learner.params
         )
-        updates, opt_state = self.optimizer(hp).update(grads, learner.opt_state, learner.params)
+        rule = self.optimizer(hp, self.env_steps(learner))
+        updates, opt_state = rule.update(grads, learner.opt_state, learner.params)
         params = optax.apply_updates(learner.params, updates)
         count = learner.gradient_steps + 1
         step = jnp.where(count % hp.target_period == 0, hp.target_step, 0.0)
@@ -160,15 +165,20 @@ class DQN:
 
     def returns(self, params: Params, obs: Observation) -> ReturnDistribution:
         """The return of every action."""
-        return self.network.apply(params, obs.features)
+        return cast(ReturnDistribution, self.network.apply(params, obs.features))
 
     def epsilon(self, learner: DQNLearner) -> Array:
         hp = learner.hparams
-        env_steps = learner.gradient_steps / self.config.gradient_steps * self.spec.steps_per_iteration
-        return linear(hp.epsilon_start, hp.epsilon_end, env_steps / hp.epsilon_steps)
+        return linear(hp.epsilon_start, hp.epsilon_end, self.env_steps(learner) / hp.epsilon_steps)
 
-    def optimizer(self, hparams: DQNHParams) -> optax.GradientTransformation:
-        rate, eps = hparams.learning_rate, hparams.optimizer_eps
+    def env_steps(self, learner: DQNLearner) -> Array:
+        """Environment steps since learning began, which all schedules count."""
+        return learner.gradient_steps / self.config.gradient_steps * self.spec.steps_per_iteration
+
+    def optimizer(self, hparams: DQNHParams, env_steps: Array | float = 0.0) -> optax.GradientTransformation:
+        """The rule that turns gradients into steps, as it stands at that time; its state does not depend on it."""
+        share = linear(1.0, hparams.learning_rate_end, env_steps / hparams.learning_rate_steps)
+        rate, eps = hparams.learning_rate * share, hparams.optimizer_eps
         if self.config.optimizer == "adam":
             rule = optax.adam(rate, eps=eps)
         else:

@@ -12,6 +12,7 @@ from rollax.envs.base import Task
 from rollax.errors import ConfigError, EnvError
 from rollax.types import Array, Key, Observation
 
+
 @dataclass(frozen=True)
 class FiveValues:
     """An environment of the older protocol: `obs, state, reward, done, info = step(key, state, action, params)`.
@@ -39,7 +40,7 @@ class FiveValues:
             last_obs = info.get("final_observation", obs)
             if "truncated" in info and "final_observation" not in info:
                 raise EnvError(
-                    f'{type(self.env).__name__} truncates episodes, so its step must put the true last observation '
+                    f"{type(self.env).__name__} truncates episodes, so its step must put the true last observation "
                     'into info["final_observation"]'
                 )
         truncated = jnp.asarray(info.get("truncated", False), bool)
@@ -72,16 +73,16 @@ def to_task(env: Any, params: Any, name: str) -> Task:
     task = Task(env, params, Observation(None), num_actions, _one_hot(env, params), _truncation_interval(env, params))
     observation = jax.eval_shape(task.observe, raw)
     if observation.legal is not None and observation.legal.shape != (num_actions,):
-        raise EnvError(
-            f"{name}: the mask of legal actions has shape {observation.legal.shape}, not ({num_actions},)"
-        )
+        raise EnvError(f"{name}: the mask of legal actions has shape {observation.legal.shape}, not ({num_actions},)")
     return Task(env, params, observation, num_actions, task.one_hot, task.truncation_interval)
 
 
 def _num_actions(env: Any, params: Any, name: str) -> int:
     space = env.action_space(params) if hasattr(env, "action_space") else None
     if space is not None and not hasattr(space, "n"):
-        raise ConfigError(f"env={name!r} has no discrete actions ({space!r}); rollax trains agents with discrete actions")
+        raise ConfigError(
+            f"env={name!r} has no discrete actions ({space!r}); rollax trains agents with discrete actions"
+        )
     count = int(space.n) if space is not None else int(getattr(env, "num_actions", 0))
     if count < 1:
         raise EnvError(f"{name}: an environment needs `num_actions` or `action_space(params).n`")
@@ -94,7 +95,7 @@ def _one_hot(env: Any, params: Any) -> int:
 
 
 def _truncation_interval(env: Any, params: Any) -> int:
-    """gymnax's time limit is exact: an episode that it cuts has `max_steps_in_episode` steps."""
+    """Gymnax's time limit is exact: an episode that it cuts has `max_steps_in_episode` steps."""
     if hasattr(env, "truncation_interval"):
         return max(1, int(env.truncation_interval))
     owner = getattr(type(env), "is_truncated", None)
@@ -110,9 +111,7 @@ def _shapes(name: str, method: str, function: Any, *arguments: Any) -> Any:
         raise
     except Exception as error:
         first = str(error).strip().splitlines()
-        raise EnvError(
-            f"{name}: {method} fails with {type(error).__name__}: {first[0] if first else ''}"
-        ) from error
+        raise EnvError(f"{name}: {method} fails with {type(error).__name__}: {first[0] if first else ''}") from error
 
 
 def _brief(tree: Any) -> str:

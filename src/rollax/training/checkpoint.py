@@ -27,7 +27,9 @@ def save(folder: Path, tree: Any, meta: dict[str, Any]) -> None:
     aside.mkdir(parents=True)
     save_file(flatten(tree), aside / ARRAYS)
     (aside / META).write_text(json.dumps(meta, indent=1))
-    manifest = {name: {"sha256": digest(aside / name), "bytes": (aside / name).stat().st_size} for name in (ARRAYS, META)}
+    manifest = {
+        name: {"sha256": digest(aside / name), "bytes": (aside / name).stat().st_size} for name in (ARRAYS, META)
+    }
     (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
     (aside / SEAL).write_text(digest(aside / MANIFEST))
     for path in (*aside.iterdir(), aside):

@@ -125,7 +125,9 @@ class RunFolder:
                 damaged.append(str(error))
         if damaged:
             raise CheckpointError(
-                "no checkpoint is whole: " + "; ".join(damaged) + f". Delete {self.checkpoints} to start again at step 0"
+                "no checkpoint is whole: "
+                + "; ".join(damaged)
+                + f". Delete {self.checkpoints} to start again at step 0"
             )
         return None, {}, []
 
@@ -150,7 +152,9 @@ class Lock:
             self.file.seek(0)
             holder = self.file.read().strip() or "another process"
             self.file.close()
-            raise ConfigError(f"run_dir={self.folder.path} is in use by {holder}; wait for it or name another") from error
+            raise ConfigError(
+                f"run_dir={self.folder.path} is in use by {holder}; wait for it or name another"
+            ) from error
         self.file.truncate(0)
         self.file.write(f"process {os.getpid()}")
         self.file.flush()

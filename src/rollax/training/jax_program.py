@@ -19,9 +19,10 @@ from rollax.types import Array, Key
 LOG_ROWS = 64  # log windows that one call can finish
 EVALUATION_STREAM = 2**31  # iterations are below it, so no key of the training is met again
 
-# Programs that run briefly are compiled quickly rather than well; only a CPU knows this setting.
-QUICK = {"xla_backend_optimization_level": 0}
-FAIR = {"xla_backend_optimization_level": 1}
+# LLVM's later levels double the time to compile and gain nothing: the arithmetic is in library calls.
+# What runs once is not optimized at all.  Only a CPU takes these.
+LIGHT: dict[str, Any] = {"xla_backend_optimization_level": 1}
+NONE: dict[str, Any] = {"xla_backend_optimization_level": 0}
 
 
 class Programs(NamedTuple):
@@ -96,10 +97,10 @@ class JaxProgram:
         state, best = self.shapes(keys, hparams)
         number = jax.ShapeDtypeStruct((), jnp.int32)
         run = {
-            "advance": (lambda *args: self.repeat(*args, learn=True), (state, number, number), {}),
-            "warm_up": (lambda *args: self.repeat(*args, learn=False), (state, number, number), FAIR),
-            "evaluate": (self.evaluate, (state.learner, state.key, number, best), FAIR),
-            "init": (self.init, (keys, hparams), QUICK),
+            "advance": (lambda *args: self.repeat(*args, learn=True), (state, number, number), LIGHT),
+            "warm_up": (lambda *args: self.repeat(*args, learn=False), (state, number, number), LIGHT),
+            "evaluate": (self.evaluate, (state.learner, state.key, number, best), LIGHT),
+            "init": (self.init, (keys, hparams), NONE),
         }
         on_cpu = jax.default_backend() == "cpu"
         with ThreadPoolExecutor(max_workers=len(run)) as pool:
@@ -107,11 +108,13 @@ class JaxProgram:
             for name, (function, arguments, options) in run.items():
                 donated = (0,) if name in ("advance", "warm_up") else ()
                 lowered = jax.jit(function, donate_argnums=donated).lower(*arguments)
-                pending[name] = pool.submit(lowered.compile, compiler_options=options if on_cpu else {})
+                pending[name] = pool.submit(lowered.compile, options if on_cpu else None)
             compiled = {name: future.result() for name, future in pending.items()}
         memory = [program.memory_analysis() for program in compiled.values()]
         beside = max(analysis.temp_size_in_bytes for analysis in memory if analysis is not None)
-        return Programs(**compiled, compile_seconds=time.perf_counter() - started, memory_bytes=nbytes((state, best)) + beside)
+        return Programs(
+            **compiled, compile_seconds=time.perf_counter() - started, memory_bytes=nbytes((state, best)) + beside
+        )
 
 
 def population_axes(state: TrainState) -> TrainState:

@@ -55,7 +55,7 @@ class Loop:
     def iteration(self, state: TrainState, *, learn: bool) -> TrainState:
         """Collects a rollout, remembers it and learns; a warm-up does not learn."""
         keys = jax.random.split(jax.random.fold_in(state.key, state.iteration), 2 * self.rollout_length + 1)
-        act_keys, step_keys, learn_key = jnp.split(keys[:-1], 2) + [keys[-1]]
+        act_keys, step_keys, learn_key = *jnp.split(keys[:-1], 2), keys[-1]
         envs, rollout, episodes = self.collect(state.learner, state.envs, act_keys, step_keys)
         memory = self.agent.remember(state.memory, rollout)
         learner, metrics = state.learner, {name: jnp.float32(0) for name in self.agent.metric_names}

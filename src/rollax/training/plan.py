@@ -42,7 +42,7 @@ class Plan(NamedTuple):
         return self.program.shapes(self.keys, self.hparams)
 
 
-def make_plan(experiment: Experiment, *, episodes: int | None = None, evaluation_epsilon: float | None = None) -> Plan:
+def make_plan(experiment: Experiment) -> Plan:
     """Checks an experiment and lays it out.  Raises ConfigError with every problem, EnvError, or ResourceError."""
     problems = range_problems(experiment)
     if problems:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
 from importlib.metadata import version
 from typing import Any
@@ -14,7 +15,7 @@ from rollax.training.checkpoint import params_sha256
 from rollax.training.evaluate import Evaluation
 from rollax.training.folder import RunFolder
 from rollax.training.loop import WINDOW_COLUMNS, Health
-from rollax.training.plan import Plan
+from rollax.training.plan import Plan, available_bytes, gib
 
 VERSIONS = ("rollax", "jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
 
@@ -143,3 +144,17 @@ def device_name() -> str:
 
 def _finite(cell: str | None) -> float | None:
     return float(cell) if cell and math.isfinite(float(cell)) else None
+
+
+def machine() -> dict[str, Any]:
+    """Versions, backend, devices and memory."""
+    return {
+        "python": platform.python_version(),
+        **{name: version(name) for name in VERSIONS},
+        "platform": platform.platform(),
+        "backend": jax.default_backend(),
+        "devices": [str(device) for device in jax.devices()],
+        "device_kind": jax.devices()[0].device_kind,
+        "cores": os.cpu_count(),
+        "memory_free": gib(available_bytes()),
+    }

@@ -13,10 +13,11 @@ import numpy as np
 
 from rollax.agents.base import Agent, Learner
 from rollax.errors import CheckpointError, ConfigError
-from rollax.experiment import Experiment, from_json
+from rollax.experiment import Experiment, from_json, with_values
 from rollax.training import checkpoint
 from rollax.training.folder import RunFolder
 from rollax.training.plan import Plan, make_plan
+from rollax.training.records import evaluation_rows
 from rollax.types import Observation, Params
 
 
@@ -83,6 +84,28 @@ class Result:
 def load(run_dir: str | Path, member: int = 0, *, best: bool = False) -> Policy:
     """The policy of a run: `rollax.load("runs/mine")(observation)`."""
     return Result(Path(run_dir)).policy(member, best=best)
+
+
+def evaluate_run(
+    run_dir: str | Path, episodes: int, *, epsilon: float = 0.0, seed: int = 0, best: bool = False
+) -> list[dict[str, Any]]:
+    """Plays episodes with every member of a run: rows as in evaluations.csv."""
+    folder = RunFolder(run_dir)
+    experiment = from_json(folder.read_config())
+    values = {"eval_episodes": episodes, "evaluation_epsilon": epsilon}
+    plan = make_plan(with_values(experiment, values))
+    params = stored_params(folder, plan, best=best)
+    agent, evaluator = plan.program.loop.agent, plan.program.evaluator
+
+    def play(params: Params, keys: Any, episode_keys: Any) -> Any:
+        learners = jax.vmap(lambda key, hparams, own: agent.with_weights(agent.init(key, hparams)[0], own))
+        return evaluator(learners(keys, plan.hparams, params), episode_keys)
+
+    root = jax.random.key(np.uint32(seed))
+    episode_keys = jax.vmap(lambda member: jax.random.fold_in(root, member))(jnp.arange(len(plan.members)))
+    result = jax.jit(play)(params, plan.keys, episode_keys)
+    _, meta, _ = folder.newest_good_checkpoint()
+    return evaluation_rows(plan, result, meta["step"], {})
 
 
 def policy_of(plan: Plan, params: Params, member: int) -> Policy:

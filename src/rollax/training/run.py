@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -73,9 +73,7 @@ def train(
     return drive(plan, folder, Console(quiet), None, {})
 
 
-def resume(
-    run_dir: str | Path, steps: int | None = None, *, quiet: bool = False, compile_cache: bool = True
-) -> Result:
+def resume(run_dir: str | Path, steps: int | None = None, *, quiet: bool = False, compile_cache: bool = True) -> Result:
     """Continues a run from its newest good checkpoint, or extends a finished one to `steps`."""
     folder, console = RunFolder(run_dir), Console(quiet)
     experiment = from_json(folder.read_config())
@@ -305,7 +303,7 @@ def show_members(console: Console, summary: dict[str, Any]) -> None:
 
 
 @contextmanager
-def signals() -> Iterator[list[int]]:
+def signals() -> Generator[list[int]]:
     """Collects SIGTERM and the first Ctrl-C; a second Ctrl-C ends at once."""
     caught: list[int] = []
 

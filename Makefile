@@ -1,0 +1,28 @@
+# `make train` does the main job, `make test` runs every check.  Both make .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+WORKERS ?= 2
+
+.PHONY: install train test lint clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $(STAMP)
+
+train: install
+	$(BIN)/rollax train
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/ty check
+
+test: install lint
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+clean:
+	rm -rf .venv runs build dist

@@ -1,0 +1,38 @@
+"""The command: `rollax`, or `python -m rollax`.  What needs JAX is imported once it is known to be needed."""
+
+from __future__ import annotations
+
+import sys
+
+from rollax import __version__
+
+USAGE = """\
+usage: rollax COMMAND ...
+
+  train [AGENT]       train an agent; without one, Double DQN on CartPole-v1 with ten seeds
+  resume DIR          continue an interrupted run, or extend a finished one with --steps
+  eval DIR            play greedy episodes with a trained run
+  plot DIR...         draw the learning curves of runs
+  list                agents, environments and presets
+  check-env NAME      see whether an environment keeps to the protocol
+  doctor              versions, devices and memory of this machine
+
+`rollax COMMAND --help` explains a command, `rollax train AGENT --help` every setting with its default.
+`rollax --version` tells the version."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0 if arguments else 2
+    if arguments[0] in ("-V", "--version"):
+        print(f"rollax {__version__}")
+        return 0
+    from rollax.cli import run_command
+
+    return run_command(arguments[0], arguments[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

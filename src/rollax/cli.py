@@ -1,0 +1,255 @@
+"""The commands.  Each reads its flags, calls the library, and turns an error into one line and an exit code."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from rollax.errors import INTERRUPTED, ConfigError, RollaxError
+
+
+def run_command(name: str, arguments: list[str]) -> int:
+    """Runs one command and returns its exit code."""
+    try:
+        if name not in COMMANDS:
+            from rollax.experiment import did_you_mean
+
+            raise ConfigError(f"{name!r} is no command; {did_you_mean(name, COMMANDS)}")
+        return COMMANDS[name](arguments)
+    except RollaxError as error:
+        for line in str(error).splitlines():
+            print(f"rollax: {line}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("rollax: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def train_command(arguments: list[str]) -> int:
+    """`rollax train [AGENT] [flags]`."""
+    agent = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    flags = arguments[1:] if agent else arguments
+    start = starting_experiment(agent, flags)
+    values, options = parse_train(start, flags)
+    from rollax.experiment import with_values
+
+    experiment = with_values(start, values)
+    from rollax.training.run import train
+
+    return train(
+        experiment, options["run_dir"] or None, quiet=options["quiet"], compile_cache=options["compile_cache"]
+    ).exit_code
+
+
+def starting_experiment(agent: str | None, flags: list[str]) -> Any:
+    """What the flags will change: a configuration file, or the preset of the agent in its environment."""
+    from rollax.experiment import FAMILY, MAIN_AGENT, MAIN_ENV, MAIN_SEEDS, did_you_mean, experiment, from_json
+    from rollax.training.folder import read_json
+
+    if agent is not None and agent not in FAMILY:
+        raise ConfigError(f"agent={agent!r} is not known; {did_you_mean(agent, FAMILY)}")
+    config = flag_value(flags, "--config")
+    if config:
+        loaded = from_json(read_json(Path(config), f"config={config} does not exist"))
+        if agent is not None and agent != loaded.agent:
+            raise ConfigError(f"agent={agent!r} is not that of {config}, which is {loaded.agent!r}; leave it out")
+        return loaded
+    env = flag_value(flags, "--env") or MAIN_ENV
+    seeds = MAIN_SEEDS if agent is None else 1
+    return experiment(agent or MAIN_AGENT, env=env, seeds=seeds, preset=flag_value(flags, "--preset") or "auto")
+
+
+def flag_value(flags: list[str], name: str) -> str | None:
+    """The value of a flag that decides the others' defaults, read ahead of the parser."""
+    for index, flag in enumerate(flags):
+        if flag == name and index + 1 < len(flags):
+            return flags[index + 1]
+        if flag.startswith(f"{name}="):
+            return flag.removeprefix(f"{name}=")
+    return None
+
+
+def parse_train(start: Any, flags: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The leaves that flags set, and the options that are not part of an experiment."""
+    from rollax.experiment import leaves
+
+    fields: list[tuple[str, Any, Any]] = []
+    known = [leaf for leaf in leaves(start) if leaf.name != "agent"]
+    for leaf in known:
+        if leaf.traced:
+            several = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
+            fields.append(described(leaf.name, types.GenericAlias(tuple, (leaf.annotation, ...)), several, leaf.help))
+        else:
+            fields.append(described(leaf.name, leaf.annotation, leaf.value, leaf.help))
+    fields += [
+        described("run_dir", str, "", "The folder of the run; by default a new one below runs/."),
+        described("config", str, "", "A config.json to start from."),
+        described("preset", str, "auto", "A preset by name; auto for the agent's own in the environment, or none."),
+        described("quiet", bool, False, "Print nothing but warnings."),
+        described("compile_cache", bool, True, "Keep compiled programs on disk for the next run."),
+    ]
+    form = dataclasses.make_dataclass("Train", fields)
+    parsed = parse(form, flags, f"rollax train {start.agent}", TRAIN_HELP)
+    values = {leaf.name: getattr(parsed, leaf.name) for leaf in known}
+    options = {name: getattr(parsed, name) for name in ("run_dir", "quiet", "compile_cache")}
+    return values, options
+
+
+TRAIN_HELP = (
+    "Train an agent. A list of numbers for a hyper-parameter makes a population: settings x seeds, all in one "
+    "compiled program. The defaults shown are those of this agent in this environment."
+)
+
+
+def described(name: str, kind: Any, value: Any, text: str) -> tuple[str, Any, Any]:
+    return name, Annotated[kind, tyro.conf.arg(help=text)], dataclasses.field(default=value)
+
+
+def parse(form: Any, flags: list[str], program: str, description: str) -> Any:
+    return tyro.cli(form, prog=program, description=description, args=flags)
+
+
+@dataclass(frozen=True)
+class Resume:
+    run_dir: Annotated[str, tyro.conf.Positional]  # The folder of the run.
+    steps: int = 0  # Extend a finished run to so many steps of each member.
+    quiet: bool = False  # Print nothing but warnings.
+    compile_cache: bool = True  # Keep compiled programs on disk for the next run.
+
+
+def resume_command(arguments: list[str]) -> int:
+    options = parse(Resume, arguments, "rollax resume", "Continue a run from its newest good checkpoint.")
+    if options.steps < 0:
+        raise ConfigError(f"steps={options.steps} must be at least 1")
+    from rollax.training.run import resume
+
+    return resume(
+        options.run_dir, options.steps or None, quiet=options.quiet, compile_cache=options.compile_cache
+    ).exit_code
+
+
+@dataclass(frozen=True)
+class Eval:
+    run_dir: Annotated[str, tyro.conf.Positional]  # The folder of the run.
+    episodes: int = 100  # Episodes of each member.
+    epsilon: float = 0.0  # Share of random actions.
+    seed: int = 0  # Of the environments; the same seed plays the same episodes.
+    best: bool = False  # Play the weights of the best evaluation instead of the last.
+    json: bool = False  # Print one JSON object instead of a table.
+
+
+def eval_command(arguments: list[str]) -> int:
+    options = parse(Eval, arguments, "rollax eval", "Play greedy episodes with every member of a run.")
+    from rollax.training.console import table
+    from rollax.training.result import evaluate_run
+
+    rows = evaluate_run(
+        options.run_dir, options.episodes, epsilon=options.epsilon, seed=options.seed, best=options.best
+    )
+    if options.json:
+        print(json.dumps(rows))
+        return 0
+    header = ["member", "seed", "episodes", "truncated", "return_mean", "return_std", "return_min", "return_max"]
+    cells = [
+        [f"{row[name]:.1f}" if isinstance(row[name], float) else str(row[name]) for name in header] for row in rows
+    ]
+    print(table(header, cells))
+    return 0
+
+
+@dataclass(frozen=True)
+class Plot:
+    run_dirs: Annotated[tuple[str, ...], tyro.conf.Positional]  # Folders of runs.
+    out: str = ""  # The picture's path; by default curve.png in the only folder, or curves.png here.
+
+
+def plot_command(arguments: list[str]) -> int:
+    options = parse(Plot, arguments, "rollax plot", "Draw learning curves: each member thin, the mean of a run thick.")
+    if not options.run_dirs:
+        raise ConfigError("plot needs at least one run folder, as in `rollax plot runs/mine`")
+    from rollax.report import plot_runs
+
+    alone = len(options.run_dirs) == 1
+    target = (
+        Path(options.out) if options.out else Path(options.run_dirs[0]) / "curve.png" if alone else Path("curves.png")
+    )
+    print(plot_runs(options.run_dirs, target))
+    return 0
+
+
+@dataclass(frozen=True)
+class List:
+    json: bool = False  # Print one JSON object.
+
+
+def list_command(arguments: list[str]) -> int:
+    options = parse(List, arguments, "rollax list", "Agents, environments and presets.")
+    from rollax.envs import registry
+    from rollax.experiment import FAMILY
+    from rollax.presets import PRESETS
+
+    groups = {"agents": list(FAMILY), "environments": registry.names(), "presets": list(PRESETS)}
+    if options.json:
+        print(json.dumps(groups))
+        return 0
+    for title, names in groups.items():
+        print(f"{title}:")
+        for name in names:
+            print(f"  {name}")
+    return 0
+
+
+@dataclass(frozen=True)
+class CheckEnv:
+    name: Annotated[str, tyro.conf.Positional]  # The environment's name, or package.module:function.
+    steps: int = 200  # Random steps to take.
+
+
+def check_env_command(arguments: list[str]) -> int:
+    options = parse(CheckEnv, arguments, "rollax check-env", "See whether an environment keeps to the protocol.")
+    from rollax.envs.check import check_environment
+
+    for line in check_environment(options.name, options.steps):
+        print(line)
+    return 0
+
+
+@dataclass(frozen=True)
+class Doctor:
+    json: bool = False  # Print one JSON object.
+
+
+def doctor_command(arguments: list[str]) -> int:
+    options = parse(Doctor, arguments, "rollax doctor", "Versions, backend, devices and memory.")
+    from rollax.training.records import machine
+
+    facts = machine()
+    if options.json:
+        print(json.dumps(facts))
+        return 0
+    for name, value in facts.items():
+        print(f"{name:>14}  {', '.join(map(str, value)) if isinstance(value, list) else value}")
+    return 0
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": train_command,
+    "resume": resume_command,
+    "eval": eval_command,
+    "plot": plot_command,
+    "list": list_command,
+    "check-env": check_env_command,
+    "doctor": doctor_command,
+}

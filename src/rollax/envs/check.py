@@ -1,0 +1,72 @@
+"""Does an environment keep to the protocol?  One line for each thing that was looked at."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.envs import registry
+from rollax.envs.base import reset_envs, step_envs
+from rollax.errors import ConfigError, EnvError
+
+NUM_ENVS = 16
+
+
+def check_environment(name: str, steps: int) -> list[str]:
+    """Takes random legal steps in a batch.  Returns what holds; raises EnvError with all that does not."""
+    if steps < 1:
+        raise ConfigError(f"steps={steps} must be at least 1")
+    task = registry.make(name)
+    features = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", task.observation.features)
+    found = [
+        f"{name}: {task.num_actions} actions, observation {features}",
+        "legal actions: " + ("all" if task.observation.legal is None else "a mask in each observation"),
+        "shapes and dtypes of reset and step agree",
+    ]
+    problems = []
+
+    def play(key):
+        reset_key, step_key = jax.random.split(key)
+        envs = reset_envs(task, reset_key, NUM_ENVS)
+
+        def step(envs, key):
+            act_key, env_key = jax.random.split(key)
+            legal = jnp.ones((NUM_ENVS, task.num_actions), bool) if envs.obs.legal is None else envs.obs.legal
+            action = jax.random.categorical(act_key, jnp.where(legal, 0.0, -jnp.inf)).astype(jnp.int32)
+            envs, transition, episodes = step_envs(task, envs, action, (), env_key)
+            return envs, (transition, episodes)
+
+        first = envs.obs.features
+        envs, (rollout, episodes) = jax.lax.scan(step, envs, jax.random.split(step_key, steps))
+        return first, rollout, jax.tree.map(jnp.sum, episodes)
+
+    try:
+        first, rollout, episodes = jax.jit(play)(jax.random.key(0))
+        again, _, _ = jax.jit(play)(jax.random.key(0))
+        other, _, _ = jax.jit(play)(jax.random.key(1))
+    except (TypeError, ValueError, jax.errors.JAXTypeError) as error:
+        raise EnvError(f"{name}: step does not run under jit and vmap: {str(error).splitlines()[0]}") from error
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(rollout.next_obs.features)):
+        problems.append("an observation is not finite")
+    if not np.all(np.isfinite(rollout.reward)):
+        problems.append("a reward is not finite")
+    if not _equal(first, again):
+        problems.append("reset with the same key gives different observations")
+    if _equal(first, other):
+        found.append("note: reset gives the same observation whatever its key")
+    count = int(episodes.count)
+    ended = f"{int(rollout.terminated.sum())} terminations, {int((rollout.truncated & ~rollout.terminated).sum())} truncations"
+    found.append(f"{steps * NUM_ENVS} random steps in {NUM_ENVS} environments: {count} episodes ended, {ended}")
+    if count:
+        found.append(
+            f"mean return {float(episodes.return_sum) / count:.2f}, length {float(episodes.length_sum) / count:.1f}"
+        )
+    if problems:
+        raise EnvError("\n".join(f"{name}: {problem}" for problem in problems))
+    return [*found, "ok"]
+
+
+def _equal(left, right) -> bool:
+    pairs = zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)

@@ -1,0 +1,165 @@
+"""One-idea environments that a correct agent solves in seconds, with values that are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rollax.envs.adapters import to_task
+from rollax.envs.base import Task
+from rollax.types import Observation
+
+
+@dataclass(frozen=True)
+class Probe:
+    """An endless line of steps.  `num_actions` actions, an observation of one or two numbers, a reward.
+
+    Subclasses say what a step is worth and when an episode ends.
+    """
+
+    num_actions: int = 2
+    episode_length: int = 1
+    truncates: bool = False  # the episode ends by time limit instead of termination
+    default_params: Any = None
+
+    def reset(self, key, params):
+        state = {"time": jnp.int32(0), "flag": jax.random.bernoulli(key).astype(jnp.float32), "first": jnp.int32(-1)}
+        return self.observe(state), state
+
+    def observe(self, state):
+        return jnp.stack([state["flag"], state["time"].astype(jnp.float32)])
+
+    def reward(self, state, action):
+        return jnp.float32(1.0)
+
+    def step(self, key, state, action, params):
+        reward = self.reward(state, action)
+        first = jnp.where(state["time"] == 0, action, state["first"]).astype(jnp.int32)
+        last = {**state, "time": state["time"] + 1, "first": first}
+        done = last["time"] >= self.episode_length
+        new_obs, new = self.reset(key, params)
+        final = self.observe(last)
+        obs, state = jax.tree.map(lambda a, b: jnp.where(done, a, b), (new_obs, new), (final, last))
+        never = jnp.zeros((), bool)
+        ends = (never, done) if self.truncates else (done, never)
+        return obs, state, reward, *ends, {"final_observation": final}
+
+
+@dataclass(frozen=True)
+class Constant(Probe):
+    """Reward 1, then the end: every value is 1.  Truncated instead, every value is 1 / (1 - discount)."""
+
+
+@dataclass(frozen=True)
+class FromObservation(Probe):
+    """The reward is what the observation shows: +1 or -1."""
+
+    def reward(self, state, action):
+        return 2 * state["flag"] - 1
+
+
+@dataclass(frozen=True)
+class Delayed(Probe):
+    """The reward comes with the last of several steps: the first is worth discount ** (length - 1)."""
+
+    episode_length: int = 2
+
+    def reward(self, state, action):
+        return (state["time"] == self.episode_length - 1).astype(jnp.float32)
+
+
+@dataclass(frozen=True)
+class Choice(Probe):
+    """Action 1 is right where the flag is up, action 0 where it is down."""
+
+    def reward(self, state, action):
+        return jnp.where(action == state["flag"].astype(jnp.int32), 1.0, -1.0)
+
+
+@dataclass(frozen=True)
+class Chain(Probe):
+    """The first action decides what is paid with the last step."""
+
+    episode_length: int = 4
+
+    def observe(self, state):
+        return jnp.stack([(state["first"] == 1).astype(jnp.float32), state["time"].astype(jnp.float32)])
+
+    def reward(self, state, action):
+        first = jnp.where(state["time"] == 0, action, state["first"])
+        return jnp.where((state["time"] == self.episode_length - 1) & (first == 1), 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Masked(Probe):
+    """Action 2 pays 10 and is never legal; action 1 pays 1; the mask travels with the observation.
+
+    Where the flag is down, action 1 is illegal as well.
+    """
+
+    num_actions: int = 3
+    episode_length: int = 3
+
+    def observe(self, state):
+        legal = jnp.stack([jnp.ones((), bool), state["flag"] > 0, jnp.zeros((), bool)])
+        return Observation(jnp.stack([state["flag"], state["time"].astype(jnp.float32)]), legal)
+
+    def reward(self, state, action):
+        illegal = (action == 2) | ((action == 1) & (state["flag"] == 0))
+        return jnp.where(illegal, 10.0, action.astype(jnp.float32))
+
+
+@dataclass(frozen=True)
+class Counter(Probe):
+    """Shows the number of the episode and of the step within it, so that every transition can be recognised."""
+
+    episode_length: int = 5
+
+    def reset(self, key, params):
+        _, state = super().reset(key, params)
+        state = {**state, "episode": jax.random.randint(key, (), 0, 2**20)}
+        return self.observe(state), state
+
+    def observe(self, state):
+        episode = state.get("episode", jnp.int32(0))
+        return jnp.stack([episode.astype(jnp.float32), state["time"].astype(jnp.float32)])
+
+    def reward(self, state, action):
+        return state["time"].astype(jnp.float32)
+
+
+@dataclass(frozen=True)
+class Breaks(Probe):
+    """Turns to NaN for some members after a while: `what` is "reward" or "observation"."""
+
+    what: str = "reward"
+    after: int = 20
+    episode_length: int = 1_000_000
+
+    def observe(self, state):
+        shown = jnp.stack([state["flag"], state["time"].astype(jnp.float32)])
+        broken = (state["time"] >= self.after) & (state["flag"] > 0)
+        return jnp.where(broken & (self.what == "observation"), jnp.nan, shown)
+
+    def reward(self, state, action):
+        broken = (state["time"] >= self.after) & (state["flag"] > 0)
+        return jnp.where(broken & (self.what == "reward"), jnp.nan, 1.0)
+
+
+def task(probe: Probe, interval: int | None = None) -> Task:
+    """The probe as a task; `interval` promises how far apart its truncations are."""
+    made = to_task(probe, None, type(probe).__name__)
+    if interval is None:
+        return made
+    return Task(made.env, made.params, made.observation, made.num_actions, made.one_hot, interval)
+
+
+def nan_rewards() -> Breaks:
+    return Breaks(what="reward")
+
+
+def nan_observations() -> Breaks:
+    return Breaks(what="observation")
