@@ -50,7 +50,17 @@ class Probe:
 
 @dataclass(frozen=True)
 class Constant(Probe):
-    """Reward 1, then the end: every value is 1.  Truncated instead, every value is 1 / (1 - discount)."""
+    """Reward 1, then the end: every value is 1."""
+
+
+@dataclass(frozen=True)
+class Endless(Probe):
+    """Reward 1 for ever, always looking the same, cut by a time limit again and again: worth 1 / (1 - discount)."""
+
+    truncates: bool = True
+
+    def observe(self, state):
+        return jnp.array([1.0, 0.0])
 
 
 @dataclass(frozen=True)

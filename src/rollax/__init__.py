@@ -1,6 +1,6 @@
 """Deep reinforcement learning in JAX where a whole training run, environments included, is one compiled program.
 
-`experiment` says what a run is, `train` and `resume` do it, `load` gives back a trained policy.
+`make_experiment` says what a run is, `train` and `resume` do it, `load` gives back a trained policy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from rollax.experiment import Experiment, experiment
+    from rollax.experiment import Experiment, make_experiment
     from rollax.training.result import Policy, Result, load
     from rollax.training.run import resume, train
     from rollax.types import Observation
@@ -21,7 +21,7 @@ _HOME = {
     "Observation": "rollax.types",
     "Policy": "rollax.training.result",
     "Result": "rollax.training.result",
-    "experiment": "rollax.experiment",
+    "make_experiment": "rollax.experiment",
     "load": "rollax.training.result",
     "resume": "rollax.training.run",
     "train": "rollax.training.run",
@@ -31,8 +31,8 @@ __all__ = [
     "Observation",
     "Policy",
     "Result",
-    "experiment",
     "load",
+    "make_experiment",
     "resume",
     "train",
 ]

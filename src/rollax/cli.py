@@ -55,7 +55,7 @@ def train_command(arguments: list[str]) -> int:
 
 def starting_experiment(agent: str | None, flags: list[str]) -> Any:
     """What the flags will change: a configuration file, or the preset of the agent in its environment."""
-    from rollax.experiment import FAMILY, MAIN_AGENT, MAIN_ENV, MAIN_SEEDS, did_you_mean, experiment, from_json
+    from rollax.experiment import FAMILY, MAIN_AGENT, MAIN_ENV, MAIN_SEEDS, did_you_mean, from_json, make_experiment
     from rollax.training.folder import read_json
 
     if agent is not None and agent not in FAMILY:
@@ -68,7 +68,7 @@ def starting_experiment(agent: str | None, flags: list[str]) -> Any:
         return loaded
     env = flag_value(flags, "--env") or MAIN_ENV
     seeds = MAIN_SEEDS if agent is None else 1
-    return experiment(agent or MAIN_AGENT, env=env, seeds=seeds, preset=flag_value(flags, "--preset") or "auto")
+    return make_experiment(agent or MAIN_AGENT, env=env, seeds=seeds, preset=flag_value(flags, "--preset") or "auto")
 
 
 def flag_value(flags: list[str], name: str) -> str | None:

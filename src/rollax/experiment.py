@@ -101,8 +101,8 @@ class Member(NamedTuple):
     hparams: dict[str, float]
 
 
-def experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: Any) -> Experiment:
-    """An experiment by its agent's name, with any leaf set by name: `experiment("double", seeds=3, n_step=3)`.
+def make_experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: Any) -> Experiment:
+    """An experiment by its agent's name, with any leaf set by name: `make_experiment("double", seeds=3, n_step=3)`.
 
     The preset of the agent and environment applies first; `preset="none"` leaves the agent's defaults.
     """

@@ -4,11 +4,81 @@ from __future__ import annotations
 
 from typing import Any
 
-from rollax.agents.dqn import FAMILY
 from rollax.errors import ConfigError
 
-CARTPOLE: dict[str, Any] = {}
-PRESETS: dict[str, dict[str, Any]] = {f"{agent}/CartPole-v1": CARTPOLE for agent in FAMILY}
+# Unit-sized inputs matter more than anything else here: angles and velocities are small numbers.
+CARTPOLE: dict[str, Any] = {
+    "steps": 413_696,
+    "num_envs": 64,
+    "warm_up_steps": 4_096,
+    "hidden": (64, 64),
+    "input_scale": (1.5, 1.0, 12.0, 1.0),
+    "capacity": 102_400,
+    "n_step": 3,
+    "batch_size": 64,
+    "learning_rate": 0.003,
+    "learning_rate_end": 0.0,
+    "learning_rate_steps": 409_600.0,
+    "max_grad_norm": 100.0,
+    "huber_kappa": 100.0,
+    "target_period": 25,
+    "target_step": 1.0,
+    "epsilon_end": 0.02,
+    "epsilon_steps": 60_000.0,
+}
+ONE_STEP_CARTPOLE = CARTPOLE | {
+    "steps": 516_096,
+    "n_step": 1,
+    "batch_size": 128,
+    "learning_rate": 0.005,
+    "learning_rate_steps": 512_000.0,
+    "epsilon_end": 0.1,
+}
+ACROBOT: dict[str, Any] = {
+    "steps": 416_000,
+    "num_envs": 32,
+    "warm_up_steps": 4_096,
+    "hidden": (128, 64),
+    "input_scale": (2.0, 2.0, 2.0, 2.0, 1.0, 1.0),
+    "capacity": 204_800,
+    "batch_size": 256,
+    "learning_rate": 0.002,
+    "learning_rate_end": 0.0,
+    "learning_rate_steps": 410_000.0,
+    "optimizer_eps": 1e-4,
+    "discount": 0.995,
+    "huber_kappa": 10.0,
+    "target_step": 0.06,
+    "epsilon_steps": 100_000.0,
+}
+# Sparse: long n-step windows carry the rare goal back, and values that start above every true return explore.
+MOUNTAIN_CAR: dict[str, Any] = {
+    "steps": 823_296,
+    "num_envs": 32,
+    "warm_up_steps": 4_096,
+    "hidden": (64, 64),
+    "input_scale": (2.0, 30.0),
+    "capacity": 409_600,
+    "n_step": 8,
+    "batch_size": 128,
+    "learning_rate": 0.007,
+    "learning_rate_end": 0.02,
+    "learning_rate_steps": 819_200.0,
+    "max_grad_norm": 100.0,
+    "huber_kappa": 10.0,
+    "target_period": 300,
+    "target_step": 1.0,
+    "epsilon_end": 0.02,
+    "epsilon_steps": 50_000.0,
+}
+PRESETS: dict[str, dict[str, Any]] = {
+    "dqn/CartPole-v1": ONE_STEP_CARTPOLE,
+    "double/CartPole-v1": CARTPOLE,
+    "dueling/CartPole-v1": CARTPOLE,
+    "n_step/CartPole-v1": CARTPOLE,
+    "double/Acrobot-v1": ACROBOT,
+    "double/MountainCar-v0": MOUNTAIN_CAR,
+}
 
 
 def preset_for(agent: str, env: str, preset: str = "auto") -> dict[str, Any]:

@@ -74,7 +74,7 @@ def flatten(tree: Any) -> dict[str, np.ndarray]:
     """Arrays by path.  Keys of random numbers are stored as their words."""
     plain = jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, tree)
     named = jax.tree_util.tree_leaves_with_path(jax.device_get(plain))
-    return {leaf_name(path): np.ascontiguousarray(leaf) for path, leaf in named}
+    return {leaf_name(path): np.asarray(leaf, order="C") for path, leaf in named}
 
 
 def unflatten(stored: dict[str, np.ndarray], like: Any, where: str) -> Any:
@@ -96,7 +96,7 @@ def unflatten(stored: dict[str, np.ndarray], like: Any, where: str) -> Any:
             )
         # A copy of its own: the programs overwrite their arguments in place.
         array = jax.numpy.array(found, copy=True)
-        return jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf)) if is_key(leaf) else array
+        return jax.random.wrap_key_data(array) if is_key(leaf) else array
 
     return jax.tree_util.tree_map_with_path(fetch, like)
 

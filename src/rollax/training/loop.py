@@ -54,9 +54,8 @@ class Loop:
 
     def iteration(self, state: TrainState, *, learn: bool) -> TrainState:
         """Collects a rollout, remembers it and learns; a warm-up does not learn."""
-        keys = jax.random.split(jax.random.fold_in(state.key, state.iteration), 2 * self.rollout_length + 1)
-        act_keys, step_keys, learn_key = *jnp.split(keys[:-1], 2), keys[-1]
-        envs, rollout, episodes = self.collect(state.learner, state.envs, act_keys, step_keys)
+        collect_key, learn_key = jax.random.split(jax.random.fold_in(state.key, state.iteration))
+        envs, rollout, episodes = self.collect(state.learner, state.envs, collect_key)
         memory = self.agent.remember(state.memory, rollout)
         learner, metrics = state.learner, {name: jnp.float32(0) for name in self.agent.metric_names}
         if learn:
@@ -67,18 +66,16 @@ class Loop:
         window = state.window + jnp.stack(numbers)
         return TrainState(state.iteration + 1, state.key, learner, memory, envs, window, health)
 
-    def collect(
-        self, learner: Learner, envs: Envs, act_keys: Key, step_keys: Key
-    ) -> tuple[Envs, Transition, tuple[Array, ...]]:
+    def collect(self, learner: Learner, envs: Envs, key: Key) -> tuple[Envs, Transition, tuple[Array, ...]]:
         """A rollout `[T, B, ...]`, and the count, returns and lengths of the episodes that ended in it."""
 
-        def step(envs: Envs, keys: tuple[Key, Key]):
+        def step(envs: Envs, keys: Key):
             act_key, step_key = keys
             action, extras = self.agent.act(learner, envs.obs, act_key, explore=True)
             envs, transition, episodes = step_envs(self.task, envs, action, extras, step_key)
             return envs, (transition, episodes)
 
-        envs, (rollout, episodes) = jax.lax.scan(step, envs, (act_keys, step_keys))
+        envs, (rollout, episodes) = jax.lax.scan(step, envs, jax.random.split(key, (self.rollout_length, 2)))
         return envs, rollout, tuple(jnp.sum(total) for total in episodes)
 
     def examine(self, state: TrainState, learner: Learner, rollout: Transition, metrics: Metrics) -> Health:

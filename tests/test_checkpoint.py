@@ -1,0 +1,148 @@
+"""Checkpoints: exact, safe, and aware of damage."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rollax
+from rollax.errors import CheckpointError, ConfigError
+from rollax.training import checkpoint
+from rollax.training.folder import Lock, RunFolder, Table
+
+TREE = {
+    "scalar": jnp.int32(7),
+    "flags": jnp.array([True, False]),
+    "bytes": jnp.arange(5, dtype=jnp.uint8),
+    "weights": {"kernel": jnp.linspace(-1, 1, 12).reshape(3, 4), "bias": jnp.zeros(4)},
+    "key": jax.random.split(jax.random.key(3), 2),
+    "empty": (),
+}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    checkpoint.save(tmp_path / "100", TREE, {"step": 100})
+    return tmp_path / "100"
+
+
+def test_a_tree_comes_back_bit_for_bit(saved):
+    assert checkpoint.verify(saved) == {"step": 100}
+    restored = checkpoint.restore(saved, jax.eval_shape(lambda: TREE))
+    assert jax.tree.structure(restored) == jax.tree.structure(TREE)
+    for name, array in checkpoint.flatten(restored).items():
+        original = checkpoint.flatten(TREE)[name]
+        assert array.dtype == original.dtype
+        np.testing.assert_array_equal(array, original)
+    assert checkpoint.is_key(restored["key"])
+
+
+def test_a_part_of_a_tree_can_be_read(saved):
+    weights = checkpoint.restore(saved, jax.eval_shape(lambda: TREE["weights"]), "weights")
+    np.testing.assert_array_equal(weights["kernel"], TREE["weights"]["kernel"])
+
+
+def test_two_hundred_flipped_bits_are_two_hundred_found(saved, tmp_path):
+    """Any file, any byte, any bit."""
+    draw = random.Random(0)
+    files = sorted(saved.iterdir())
+    for trial in range(200):
+        copy = tmp_path / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(saved, copy)
+        victim = copy / files[trial % len(files)].name
+        data = bytearray(victim.read_bytes())
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        victim.write_bytes(bytes(data))
+        with pytest.raises(CheckpointError, match="damaged"):
+            checkpoint.verify(copy)
+
+
+@pytest.mark.parametrize("name", ["arrays.safetensors", "meta.json", "manifest.json", "manifest.sha256"])
+def test_missing_and_shortened_files_are_found(saved, name):
+    data = (saved / name).read_bytes()
+    (saved / name).write_bytes(data[:-1])
+    with pytest.raises(CheckpointError):
+        checkpoint.verify(saved)
+    (saved / name).unlink()
+    with pytest.raises(CheckpointError):
+        checkpoint.verify(saved)
+
+
+def test_a_foreign_tree_is_refused_and_named(saved):
+    shapes = jax.eval_shape(lambda: TREE)
+    wrong = shapes | {"weights": shapes["weights"] | {"kernel": jax.ShapeDtypeStruct((3, 5), jnp.float32)}}
+    with pytest.raises(CheckpointError, match=r"weights/kernel is float32\[3, 4\], but .* float32\[3, 5\]"):
+        checkpoint.restore(saved, wrong)
+    with pytest.raises(CheckpointError, match="extra is missing"):
+        checkpoint.restore(saved, shapes | {"extra": shapes["scalar"]})
+    fewer = {name: leaf for name, leaf in shapes.items() if name != "flags"}
+    with pytest.raises(CheckpointError, match="flags belongs to another"):
+        checkpoint.restore(saved, fewer)
+
+
+def test_the_newest_whole_checkpoint_is_used(tmp_path):
+    folder = RunFolder(tmp_path)
+    assert folder.newest_good_checkpoint() == (None, {}, [])
+    for step in (10, 20, 30):
+        folder.save_checkpoint(step, TREE, {"step": step}, keep=3)
+    (folder.checkpoints / "30" / "arrays.safetensors").write_bytes(b"")
+    path, meta, damaged = folder.newest_good_checkpoint()
+    assert (path.name, meta["step"], len(damaged)) == ("20", 20, 1)
+    for step in (10, 20):
+        (folder.checkpoints / str(step) / "meta.json").unlink()
+    with pytest.raises(CheckpointError, match="no checkpoint is whole"):
+        folder.newest_good_checkpoint()
+
+
+def test_only_the_last_are_kept_and_leftovers_of_a_kill_are_swept(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.checkpoints.mkdir()
+    (folder.checkpoints / ".25.999").mkdir()
+    for step in (10, 20, 30):
+        folder.save_checkpoint(step, TREE, {}, keep=2)
+    assert sorted(entry.name for entry in folder.checkpoints.iterdir()) == ["20", "30"]
+
+
+def test_weights_have_a_fingerprint_of_names_shapes_and_bytes():
+    weights = TREE["weights"]
+    first = checkpoint.params_sha256(weights)
+    assert first == checkpoint.params_sha256(dict(reversed(weights.items())))
+    assert first != checkpoint.params_sha256({**weights, "bias": jnp.zeros(4).at[0].set(1e-30)})
+    assert first != checkpoint.params_sha256({"kernel": weights["kernel"].reshape(4, 3), "bias": weights["bias"]})
+    assert first != checkpoint.params_sha256({"kernel2": weights["kernel"], "bias": weights["bias"]})
+
+
+def test_nothing_unpickles():
+    """No module of the package can run code from a file."""
+    for path in Path(rollax.__file__).parent.rglob("*.py"):
+        text = path.read_text()
+        for word in ("pickle", "marshal", "shelve", "eval(", "exec(", "allow_pickle", "yaml"):
+            assert word not in text.replace("jax.eval", "").replace("def eval", ""), f"{path}: {word}"
+
+
+def test_a_folder_has_one_writer_and_a_stale_lock_is_seen_through(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.lock.write_text("process 1")  # left by a process that died
+    with Lock(folder), pytest.raises(ConfigError, match="is in use by process"), Lock(folder):
+        pass
+    with Lock(folder):
+        pass
+
+
+def test_a_table_keeps_what_the_checkpoint_knows(tmp_path):
+    path = tmp_path / "t.csv"
+    first = Table(path, ("step", "x"), step=0, grid=10, last=25)
+    first.add([{"step": step, "x": step / 10} for step in (10, 20, 25)] + [{"step": 30, "x": None}])
+    first.write()
+    assert path.read_text() == "step,x\n10,1.0\n20,2.0\n25,2.5\n30,\n"
+    Table(path, ("step", "x"), step=25, grid=10, last=25)
+    assert path.read_text() == "step,x\n10,1.0\n20,2.0\n25,2.5\n"
+    Table(path, ("step", "x"), step=25, grid=10, last=50)  # extended: 25 lies no longer on the way
+    assert path.read_text() == "step,x\n10,1.0\n20,2.0\n"

@@ -1,0 +1,197 @@
+"""Environments: the protocol, its adapters, names, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from probes import Constant, Counter, Probe, task
+
+from rollax.envs import registry
+from rollax.envs.adapters import to_task
+from rollax.envs.base import reset_envs, step_envs
+from rollax.envs.check import check_environment
+from rollax.errors import ConfigError, EnvError
+from rollax.types import Observation
+
+
+def play(made, num_envs, steps, seed=0):
+    """A rollout of action 0, the last batch, and the episodes' sums for each step."""
+
+    def step(envs, key):
+        envs, transition, episodes = step_envs(made, envs, jnp.zeros(num_envs, jnp.int32), (), key)
+        return envs, (transition, episodes)
+
+    envs = reset_envs(made, jax.random.key(seed), num_envs)
+    envs, (rollout, episodes) = jax.lax.scan(step, envs, jax.random.split(jax.random.key(seed + 1), steps))
+    return envs, rollout, episodes
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+def test_next_obs_is_the_true_successor(truncates):
+    _, rollout, _ = play(task(Counter(episode_length=3, truncates=truncates)), 4, 12)
+    episode, step = np.moveaxis(np.asarray(rollout.obs.features), -1, 0)
+    next_episode, next_step = np.moveaxis(np.asarray(rollout.next_obs.features), -1, 0)
+    np.testing.assert_array_equal(next_episode, episode)
+    np.testing.assert_array_equal(next_step, step + 1)
+    ended = np.asarray(rollout.truncated if truncates else rollout.terminated)
+    np.testing.assert_array_equal(ended, next_step == 3)
+    np.testing.assert_array_equal(step[1:], np.where(ended[:-1], 0, next_step[:-1]))
+
+
+def test_episode_sums_are_of_whole_episodes():
+    envs, rollout, episodes = play(task(Counter(episode_length=3)), 2, 8)
+    np.testing.assert_array_equal(episodes.count, [0, 0, 2, 0, 0, 2, 0, 0])
+    np.testing.assert_array_equal(np.asarray(episodes.return_sum)[[2, 5]], 2 * (0 + 1 + 2))
+    np.testing.assert_array_equal(np.asarray(episodes.length_sum)[[2, 5]], 2 * 3)
+    np.testing.assert_array_equal(envs.episode_return, 0 + 1)
+    np.testing.assert_array_equal(envs.episode_length, 2)
+
+
+def test_cartpole_truncates_at_its_limit_and_not_before():
+    made = registry.make("CartPole-v1")
+    assert made.truncation_interval == 500
+    state = made.reset(jax.random.key(0))[1].replace(x=0.0, x_dot=0.0, theta=0.0, theta_dot=0.0, time=499)
+    step = made.step(jax.random.key(1), state, jnp.int32(0))
+    assert (bool(step.terminated), bool(step.truncated)) == (False, True)
+    assert np.abs(np.asarray(step.next_obs.features)).max() > 0.15  # moved on, not reset
+
+
+@pytest.mark.parametrize("name", [name for name in registry.names() if name != "MNISTBandit-bsuite"])
+def test_every_discrete_gymnax_environment_can_be_named(name):
+    """MNISTBandit is left out: it downloads its data when it is made."""
+    made = registry.make(name)
+    shapes = jax.eval_shape(lambda: play(made, 2, 3)[1])
+    assert shapes.reward.shape == (3, 2)
+    assert jax.tree.map(lambda x: x.shape[2:], shapes.obs.features) == jax.tree.map(
+        lambda x: x.shape, made.observation.features
+    )
+
+
+def test_numbers_as_observations_become_flags():
+    made = registry.make("FrozenLake-misc")
+    obs, _ = made.reset(jax.random.key(0))
+    assert obs.features.shape == (16,)
+    assert float(obs.features.sum()) == 1
+
+
+@pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0"])
+def test_continuous_actions_are_refused(name):
+    with pytest.raises(ConfigError, match="no discrete actions"):
+        registry.make(name)
+    assert name not in registry.names()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cartpole-v1", "did you mean CartPole-v1"),
+        ("CartPole-v2", "did you mean CartPole-v1"),
+        ("no_such_module:make", "no module 'no_such_module'"),
+        ("probes:Constnt", "did you mean probes:Constant"),
+    ],
+)
+def test_wrong_names_are_answered_with_the_right_one(name, message):
+    with pytest.raises(ConfigError, match=message):
+        registry.make(name)
+
+
+def test_an_environment_of_ones_own():
+    made = registry.make("probes:Constant")
+    assert isinstance(made.env, Constant)
+    assert made.num_actions == 2
+
+
+@dataclass(frozen=True)
+class OldProtocol:
+    """Five values and a reset of its own; ends after three steps, by time limit if `late`."""
+
+    late: bool = False
+    num_actions: int = 2
+    default_params: Any = None
+
+    def reset_env(self, key, params):
+        return jnp.array([0.0]), jnp.int32(0)
+
+    reset = reset_env
+
+    def step_env(self, key, state, action, params):
+        state = state + 1
+        done = state >= 3
+        info = {"truncated": done} if self.late else {}
+        return state[None].astype(jnp.float32), state, jnp.float32(1.0), done, info
+
+    def step(self, key, state, action, params):
+        obs, state, reward, done, info = self.step_env(key, state, action, params)
+        new_obs, new = self.reset_env(key, params)
+        return jnp.where(done, new_obs, obs), jnp.where(done, new, state), reward, done, info
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_older_protocol_is_adapted(late):
+    _, rollout, _ = play(to_task(OldProtocol(late), None, "old"), 1, 6)
+    np.testing.assert_array_equal(rollout.next_obs.features[:, 0, 0], [1, 2, 3, 1, 2, 3])
+    np.testing.assert_array_equal(rollout.obs.features[:, 0, 0], [0, 1, 2, 0, 1, 2])
+    ended = [False, False, True] * 2
+    np.testing.assert_array_equal(rollout.truncated[:, 0], np.array(ended) & late)
+    np.testing.assert_array_equal(rollout.terminated[:, 0], np.array(ended) & (not late))
+
+
+def test_the_older_protocol_must_not_lose_a_truncated_observation():
+    class Forgetful:
+        num_actions = 2
+
+        def reset(self, key, params):
+            return jnp.zeros(1), jnp.int32(0)
+
+        def step(self, key, state, action, params):
+            return jnp.zeros(1), state, jnp.float32(0), state > 3, {"truncated": state > 3}
+
+    with pytest.raises(EnvError, match="final_observation"):
+        to_task(Forgetful(), None, "forgetful")
+
+
+def test_broken_environments_are_named():
+    class WrongCount(Probe):
+        def step(self, key, state, action, params):
+            return super().step(key, state, action, params)[:4]
+
+    class WrongShape(Probe):
+        def observe(self, state):
+            return jnp.zeros(3) if "never" in state else super().observe(state)
+
+        def step(self, key, state, action, params):
+            obs, *rest = super().step(key, state, action, params)
+            return jnp.zeros(3), *rest
+
+    class Raises(Probe):
+        def step(self, key, state, action, params):
+            raise RuntimeError("out of fuel")
+
+    with pytest.raises(EnvError, match="returns 4 values"):
+        to_task(WrongCount(), None, "wrong")
+    with pytest.raises(EnvError, match="reset and step disagree"):
+        to_task(WrongShape(), None, "wrong")
+    with pytest.raises(EnvError, match="out of fuel"):
+        to_task(Raises(), None, "wrong")
+
+
+def test_a_mask_without_a_legal_action_is_given_all():
+    class Stuck(Probe):
+        def observe(self, state):
+            return Observation(jnp.zeros(1), jnp.zeros(2, bool))
+
+    obs, _ = to_task(Stuck(), None, "stuck").reset(jax.random.key(0))
+    assert obs.legal.tolist() == [True, True]
+
+
+def test_check_env_looks_and_tells():
+    lines = check_environment("CartPole-v1", 100)
+    assert lines[-1] == "ok"
+    assert "2 actions" in lines[0]
+    with pytest.raises(EnvError, match="reward is not finite"):
+        check_environment("probes:nan_rewards", 50)

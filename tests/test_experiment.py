@@ -1,0 +1,130 @@
+"""Experiments: their leaves, files, populations, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rollax.errors import ConfigError, ResourceError
+from rollax.experiment import (
+    Experiment,
+    differences,
+    from_json,
+    leaves,
+    make_experiment,
+    population,
+    range_problems,
+    resolve,
+    to_json,
+)
+from rollax.presets import PRESETS
+from rollax.training.plan import make_plan
+
+
+def test_leaves_have_unique_names_and_every_one_is_explained():
+    names = [leaf.name for leaf in leaves(Experiment())]
+    assert len(names) == len(set(names))
+    assert [leaf.name for leaf in leaves(Experiment()) if not leaf.help] == []
+
+
+def test_every_number_has_a_limit():
+    free = [leaf.name for leaf in leaves(Experiment()) if leaf.annotation in (int, float) and leaf.limit is None]
+    assert free == []
+
+
+def test_an_experiment_survives_its_file():
+    made = resolve(make_experiment("double", seeds=3, learning_rate=(1e-4, 3e-4), hidden=(32, 16), loss="squared"))
+    assert from_json(json.loads(json.dumps(to_json(made)))) == made
+
+
+def test_presets_apply_by_themselves_and_flags_override_them():
+    assert make_experiment("double").choices.replay.n_step == PRESETS["double/CartPole-v1"]["n_step"]
+    assert make_experiment("double", n_step=5).choices.replay.n_step == 5
+    assert make_experiment("double", preset="none").choices.replay.n_step == 1
+    assert make_experiment("double", env="Catch-bsuite").choices.replay.n_step == 1
+    assert make_experiment("double", env="Catch-bsuite", preset="double/CartPole-v1").choices.replay.n_step == 3
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_makes_a_plan(name):
+    agent, env = name.split("/")
+    plan = make_plan(make_experiment(agent, env=env))
+    assert plan.total > plan.warm_up > 0
+
+
+def test_settings_are_outer_and_seeds_inner():
+    members = population(make_experiment("dqn", seeds=2, seed=5, learning_rate=[0.1, 0.2], discount=[0.9, 0.8]))
+    listed = [(member.seed, member.hparams["learning_rate"], member.hparams["discount"]) for member in members]
+    assert listed == [
+        (5, 0.1, 0.9), (6, 0.1, 0.9), (5, 0.1, 0.8), (6, 0.1, 0.8),
+        (5, 0.2, 0.9), (6, 0.2, 0.9), (5, 0.2, 0.8), (6, 0.2, 0.8),
+    ]  # fmt: skip
+
+
+def test_one_number_in_a_list_is_that_number():
+    assert make_experiment("dqn", learning_rate=[0.1]) == make_experiment("dqn", learning_rate=0.1)
+
+
+def test_all_problems_come_together():
+    with pytest.raises(ConfigError) as caught:
+        make_experiment("dqn", lerning_rate=1, seeds=1.5, loss="l2", hidden=3, discount="high", double=1)
+    assert len(caught.value.problems) == 6
+    assert "did you mean learning_rate" in caught.value.problems[0]
+
+
+def test_out_of_range_names_the_range():
+    wrong = make_experiment("dqn", discount=1.5, seeds=0, learning_rate=(0.1, float("nan")), capacity=2**40)
+    found = range_problems(wrong)
+    assert "discount=1.5 must be at most 1.0" in found
+    assert "seeds=0 must be at least 1" in found
+    assert "learning_rate=nan must be at least 0" in found
+    assert any(line.startswith("capacity=1099511627776 must be at most") for line in found)
+    with pytest.raises(ConfigError, match="did you mean CartPole-v1"):
+        make_plan(make_experiment("dqn", env="CartPole-v9", seeds=0))
+
+
+def test_what_does_not_fit_together_is_refused_with_the_fix():
+    with pytest.raises(ConfigError) as caught:
+        make_plan(make_experiment("dqn", preset="none", capacity=1_001, warm_up_steps=0))
+    assert caught.value.problems == [
+        "capacity=1001 is not a multiple of num_envs * rollout_length = 16; try capacity=1008",
+        "warm_up_steps=0 leaves nothing to learn from; the least is warm_up_steps=32",
+    ]
+
+
+def test_memory_that_will_not_fit_is_refused_with_a_size_that_does():
+    with pytest.raises(ResourceError) as caught:
+        make_plan(make_experiment("dqn", preset="none", seeds=1_000, capacity=2_000_000_000))
+    fits = int(str(caught.value).split("--capacity ")[1].split()[0])
+    plan = make_plan(make_experiment("dqn", preset="none", seeds=1_000, capacity=fits))
+    assert plan.experiment.choices.replay.capacity == fits
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "JSON object"),
+        ({"agent": "dqnn"}, "did you mean dqn"),
+        ({"agent": "dqn", "loop": {"num_env": 3}}, "loop.num_env is no field; did you mean num_envs"),
+        ({"agent": "dqn", "choices": {"torso": {"part": "os.system"}}}, "is not known"),
+        ({"agent": "dqn", "hparams": 3}, "must be an object"),
+        ({"agent": "dqn", "seeds": "ten"}, "must be a number"),
+    ],
+)
+def test_wrong_files_are_explained(data, message):
+    with pytest.raises(ConfigError, match=message):
+        from_json(data)
+
+
+def test_differences_are_named():
+    one, two = to_json(make_experiment("dqn")), to_json(make_experiment("dqn", discount=0.5))
+    assert differences(one, two) == ["hparams.discount: 0.99 -> 0.5"]
+    assert differences(one, one) == []
+
+
+def test_automatic_grids_are_whole_iterations():
+    made = resolve(make_experiment("dqn", preset="none", steps=12_345))
+    assert made.record.log_steps % made.steps_per_iteration == 0
+    assert made.record.log_steps >= 123
+    assert made.iterations(made.steps) * made.steps_per_iteration == 12_352

@@ -1,0 +1,183 @@
+"""What holds of every run, whatever the agent: one test for each law."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from probes import Breaks, Masked, task
+from training_tools import LOG, advance, make_program, seed_keys, small, stack_hparams, start
+
+from rollax.agents.dqn import FAMILY
+from rollax.envs import registry
+from rollax.training import checkpoint
+from rollax.training.jax_program import LOG_ROWS
+
+NAMES = list(FAMILY)
+WARM_UP = 8
+
+
+@pytest.fixture(scope="module")
+def cartpole():
+    return registry.make("CartPole-v1")
+
+
+def equal(left, right):
+    left, right = checkpoint.flatten(left), checkpoint.flatten(right)
+    return left.keys() == right.keys() and all(np.array_equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_chunk_length_and_stops_change_no_bit(name, cartpole):
+    program = make_program(cartpole, small(name), rollout_length=2)
+    keys, hparams = seed_keys(0, 1), stack_hparams(2)
+    run = jax.jit(lambda state, stop: program.repeat(state, stop, LOG, learn=True)[0])
+    whole = run(start(program, keys, hparams, WARM_UP), jnp.int32(60))
+    pieces = start(program, keys, hparams, WARM_UP)
+    for stop in (9, 10, 31, 60):
+        pieces = run(pieces, jnp.int32(stop))
+    assert equal(whole, pieces)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_saving_and_loading_change_no_bit(name, cartpole, tmp_path):
+    program = make_program(cartpole, small(name))
+    keys, hparams = seed_keys(3, 4), stack_hparams(2)
+    run = jax.jit(lambda state, stop: program.repeat(state, stop, LOG, learn=True)[0])
+    state = run(start(program, keys, hparams, WARM_UP), jnp.int32(30))
+    checkpoint.save(tmp_path / "30", state, {})
+    checkpoint.verify(tmp_path / "30")
+    restored = checkpoint.restore(tmp_path / "30", program.shapes(keys, hparams)[0])
+    assert equal(state, restored)
+    assert equal(run(state, jnp.int32(60)), run(restored, jnp.int32(60)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_member_matches_its_own_run_and_seeds_differ(name, cartpole):
+    """To rounding: a batched product adds in another order than a single one."""
+    program = make_program(cartpole, small(name))
+    together = start(program, seed_keys(*range(10)), stack_hparams(10), WARM_UP)
+    together = advance(program, together, WARM_UP + 50)
+    for member in (0, 7):
+        alone = advance(program, start(program, seed_keys(member), stack_hparams(1), WARM_UP), WARM_UP + 50)
+        for many, one in zip(*map(jax.tree.leaves, (together.learner.params, alone.learner.params)), strict=True):
+            np.testing.assert_allclose(many[member], one[0], atol=1e-5)
+    kernels = jax.tree.leaves(together.learner.params)[-1]
+    assert len(np.unique(kernels.reshape(10, -1), axis=0)) == 10
+    assert len(np.unique(together.envs.obs.features.reshape(10, -1), axis=0)) == 10
+
+
+def test_settings_of_a_population_differ_and_a_seed_keeps_its_key(cartpole):
+    program = make_program(cartpole, small("dqn"))
+    hparams = stack_hparams(4).replace(learning_rate=jnp.array([1e-3, 1e-3, 1e-2, 1e-2]))
+    state = start(program, seed_keys(0, 1, 0, 1), hparams, WARM_UP)
+    first = jax.tree.leaves(state.learner.params)[-1]
+    np.testing.assert_array_equal(first[:2], first[2:])
+    later = jax.tree.leaves(advance(program, state, WARM_UP + 20).learner.params)[-1]
+    assert len(np.unique(later.reshape(4, -1), axis=0)) == 4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_key_is_used_twice(name, cartpole):
+    """One member: the checker does not see through `vmap`, which moves the axes of key arrays."""
+    loop = make_program(cartpole, small(name, gradient_steps=2), rollout_length=2).loop
+    hparams = jax.tree.map(lambda leaf: leaf[0], stack_hparams(1))
+    with jax.debug_key_reuse(True):
+        state = jax.jit(loop.init)(jax.random.key(0), hparams)
+        for _ in range(3):
+            state = jax.jit(lambda state: loop.iteration(state, learn=False))(state)
+        state = jax.jit(lambda state: loop.iteration(state, learn=True))(state)
+    assert int(state.iteration) == 4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_illegal_action_is_ever_taken(name):
+    """The mask of what was stored is looked up for every action that was stored beside it."""
+    program = make_program(task(Masked()), small(name))
+    state = advance(program, start(program, seed_keys(0, 1), stack_hparams(2), WARM_UP), 250)
+    legal = np.asarray(state.memory.observations.legal)[:, :, :250]
+    actions = np.asarray(state.memory.action)[:, :, :250]
+    assert np.take_along_axis(legal, actions[..., None], axis=-1).all()
+    assert set(np.unique(actions)) == {0, 1}
+
+
+def test_a_chunk_moves_nothing_between_host_and_device(cartpole):
+    program = make_program(cartpole, small("double"))
+    keys, hparams = seed_keys(0), stack_hparams(1)
+    programs = program.compile(keys, hparams)
+    state, _ = programs.init(keys, hparams)
+    stop, later = jnp.int32(WARM_UP), jnp.int32(WARM_UP + 10)
+    with jax.transfer_guard("disallow"):
+        state, _ = programs.warm_up(state, stop, LOG)
+        state, rows = programs.advance(state, later, LOG)
+        jax.block_until_ready(rows)
+    assert int(state.iteration) == WARM_UP + 10
+
+
+def test_a_chunk_updates_its_state_in_place(cartpole):
+    """The compiled program aliases its state and needs less beside it than a copy of the replay."""
+    program = make_program(cartpole, small("double"))
+    state, _ = program.shapes(seed_keys(0, 1), stack_hparams(2))
+    number = jax.ShapeDtypeStruct((), jnp.int32)
+    big = jax.tree.map(lambda x: x, state)
+    chunk = jax.jit(lambda *args: program.repeat(*args, learn=True), donate_argnums=0)
+    memory = chunk.lower(big, number, number).compile().memory_analysis()
+    assert memory.alias_size_in_bytes >= 0.99 * (memory.argument_size_in_bytes - 16)
+
+
+def test_evaluation_leaves_the_training_alone(cartpole):
+    program = make_program(cartpole, small("double"))
+    keys, hparams = seed_keys(0, 1), stack_hparams(2)
+    plain = advance(program, start(program, keys, hparams, WARM_UP), 40)
+    state = advance(program, start(program, keys, hparams, WARM_UP), 20)
+    _, best = jax.jit(program.init)(keys, hparams)
+    result, best = jax.jit(program.evaluate)(state.learner, state.key, state.iteration, best)
+    assert result.returns.shape == (2, 16)
+    assert equal(plain, advance(program, state, 40))
+    np.testing.assert_array_equal(best.score, np.mean(result.returns, axis=1))
+
+
+def test_rows_hold_the_sums_of_their_window(cartpole):
+    """Windows of 10 iterations, whatever the chunks: the same rows, and their episodes are all that ended."""
+    program = make_program(cartpole, small("double"))
+    log = jnp.int32(10)
+    run = jax.jit(lambda state, stop: program.repeat(state, stop, log, learn=True))
+    first = start(program, seed_keys(0), stack_hparams(1), 0)
+    first = jax.jit(lambda state: program.repeat(state, jnp.int32(10), log, learn=False)[0])(first)
+    _, rows = run(first, jnp.int32(70))
+    assert rows.shape[1] == LOG_ROWS
+    state, collected = first, []
+    for stop in (13, 20, 45, 50, 70):
+        before = int(state.iteration) // 10
+        state, part = run(state, jnp.int32(stop))
+        collected += [np.asarray(part)[0, index] for index in range(stop // 10 - before)]
+    np.testing.assert_array_equal(collected, np.asarray(rows)[0, :6])
+    assert np.all(np.asarray(rows)[0, :6, 3] == 10)
+
+
+@pytest.mark.parametrize("what", ["reward", "observation"])
+def test_what_is_not_finite_stops_its_member_only(what):
+    """Members whose environments break keep their last finite weights; the others go on as if alone."""
+    program = make_program(task(Breaks(what=what, after=20)), small("dqn"), num_envs=1)
+    state = advance(program, start(program, seed_keys(*range(6)), stack_hparams(6), WARM_UP), 60)
+    causes = np.asarray(state.health.cause)
+    assert 0 < np.count_nonzero(causes) < 6
+    watched = program.loop.watched(state.learner)
+    for member in np.flatnonzero(causes):
+        assert what in watched[causes[member] - 1]
+        assert int(state.health.iteration[member]) in (19, 20)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.params))
+    well = int(np.flatnonzero(causes == 0)[0])
+    alone = advance(program, start(program, seed_keys(well), stack_hparams(1), WARM_UP), 60)
+    for many, one in zip(*map(jax.tree.leaves, (state.learner.params, alone.learner.params)), strict=True):
+        np.testing.assert_allclose(many[well], one[0], atol=1e-5)
+
+
+def test_weights_that_run_away_are_noticed(cartpole):
+    program = make_program(cartpole, small("dqn", loss="squared"))
+    hparams = stack_hparams(2).replace(learning_rate=jnp.array([1e-3, 1e38]), max_grad_norm=jnp.array([10.0, 1e38]))
+    state = advance(program, start(program, seed_keys(0, 0), hparams, WARM_UP), 40)
+    assert np.asarray(state.health.cause)[0] == 0
+    assert np.asarray(state.health.cause)[1] > 0
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.params))
