@@ -44,7 +44,7 @@ def test_next_obs_is_the_true_successor(truncates):
 
 
 def test_episode_sums_are_of_whole_episodes():
-    envs, rollout, episodes = play(task(Counter(episode_length=3)), 2, 8)
+    envs, _, episodes = play(task(Counter(episode_length=3)), 2, 8)
     np.testing.assert_array_equal(episodes.count, [0, 0, 2, 0, 0, 2, 0, 0])
     np.testing.assert_array_equal(np.asarray(episodes.return_sum)[[2, 5]], 2 * (0 + 1 + 2))
     np.testing.assert_array_equal(np.asarray(episodes.length_sum)[[2, 5]], 2 * 3)
@@ -165,7 +165,7 @@ def test_broken_environments_are_named():
             return jnp.zeros(3) if "never" in state else super().observe(state)
 
         def step(self, key, state, action, params):
-            obs, *rest = super().step(key, state, action, params)
+            _, *rest = super().step(key, state, action, params)
             return jnp.zeros(3), *rest
 
     class Raises(Probe):

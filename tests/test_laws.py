@@ -11,6 +11,7 @@ from training_tools import LOG, advance, make_program, seed_keys, small, stack_h
 
 from rollax.agents.dqn import FAMILY
 from rollax.envs import registry
+from rollax.replay import unpack
 from rollax.training import checkpoint
 from rollax.training.jax_program import LOG_ROWS
 
@@ -97,7 +98,7 @@ def test_no_illegal_action_is_ever_taken(name):
     program = make_program(task(Masked()), small(name))
     state = advance(program, start(program, seed_keys(0, 1), stack_hparams(2), WARM_UP), 250)
     legal = np.asarray(state.memory.observations.legal)[:, :, :250]
-    actions = np.asarray(state.memory.action)[:, :, :250]
+    actions = np.asarray(unpack(state.memory.steps)[0])[:, :, :250]
     assert np.take_along_axis(legal, actions[..., None], axis=-1).all()
     assert set(np.unique(actions)) == {0, 1}
 

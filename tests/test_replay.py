@@ -9,7 +9,7 @@ import pytest
 from probes import Counter, task
 
 from rollax.envs.base import reset_envs, step_envs
-from rollax.replay import Batch, UniformReplay
+from rollax.replay import Batch, UniformReplay, pack, unpack
 from rollax.types import EnvSpec, Observation, Transition
 
 DISCOUNT = 0.9
@@ -131,6 +131,14 @@ def test_no_hidden_copy_of_the_ring(members):
     ring = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     assert memory.alias_size_in_bytes >= 0.99 * ring
     assert memory.temp_size_in_bytes < 0.05 * ring
+
+
+def test_packed_steps_come_back():
+    action = jnp.array([0, 5, 2**29 - 1])
+    reward = jnp.array([-1.5, 1e-38, jnp.inf])
+    ending = jnp.array([0, 1, 2])
+    for got, put in zip(unpack(pack(action, reward, ending)), (action, reward, ending), strict=True):
+        np.testing.assert_array_equal(got, put)
 
 
 def test_problems_show_the_fix():

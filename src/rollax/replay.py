@@ -36,10 +36,21 @@ class ReplayState(NamedTuple):
     """Arrays lead with the environment; `observations` has the ring's rows and then the spare places."""
 
     observations: Observation  # [B, rows + spares, ...]
-    action: Array  # [B, rows]
-    reward: Array  # [B, rows]
-    ending: Array  # int8[B, rows]: RUNNING, TERMINATED or TRUNCATED
+    steps: Array  # uint32[B, rows, 2]: what else a row holds, as `pack` writes it
     added: Array  # rows written so far, of one environment
+
+
+def pack(action: Array, reward: Array, ending: Array) -> Array:
+    """Action, reward and ending as two words `[..., 2]`, so that a look-up misses the cache once and not thrice."""
+    word = (action.astype(jnp.uint32) << 2) | ending.astype(jnp.uint32)
+    return jnp.stack([word, jax.lax.bitcast_convert_type(reward.astype(jnp.float32), jnp.uint32)], axis=-1)
+
+
+def unpack(steps: Array) -> tuple[Array, Array, Array]:
+    """Action, reward and ending of packed steps."""
+    word, reward = steps[..., 0], steps[..., 1]
+    action, ending = (word >> 2).astype(jnp.int32), (word & 3).astype(jnp.int32)
+    return action, jax.lax.bitcast_convert_type(reward, jnp.float32), ending
 
 
 class Layout(NamedTuple):
@@ -85,12 +96,9 @@ class UniformReplay:
     def init(self, spec: EnvSpec) -> ReplayState:
         layout = self.layout(spec)
         places = (spec.num_envs, layout.rows + layout.spares)
-        ring = (spec.num_envs, layout.rows)
         return ReplayState(
             observations=jax.tree.map(lambda x: jnp.zeros((*places, *x.shape), x.dtype), spec.observation),
-            action=jnp.zeros(ring, jnp.int32),
-            reward=jnp.zeros(ring, jnp.float32),
-            ending=jnp.zeros(ring, jnp.int8),
+            steps=jnp.zeros((spec.num_envs, layout.rows, 2), jnp.uint32),
             added=jnp.int32(0),
         )
 
@@ -118,9 +126,7 @@ class UniformReplay:
         observations = jax.tree.map(lambda store, x: write(store, x, row), state.observations, rollout.obs)
         return ReplayState(
             observations=jax.tree.map(write_last, observations, rollout.next_obs),
-            action=write(state.action, rollout.action, row),
-            reward=write(state.reward, rollout.reward, row),
-            ending=write(state.ending, ending, row),
+            steps=write(state.steps, pack(rollout.action, rollout.reward, ending), row),
             added=state.added + spec.rollout_length,
         )
 
@@ -134,17 +140,15 @@ class UniformReplay:
         drawn = (jax.random.bits(key, (batch_size,)) % (spec.num_envs * starts).astype(jnp.uint32)).astype(jnp.int32)
         env, time = drawn // starts, oldest + drawn % starts
         window = (time[:, None] + jnp.arange(self.n_step)) % layout.rows
-        ending = _at(state.ending, env[:, None], window)
-        reward = _at(state.reward, env[:, None], window)
+        action, reward, ending = unpack(_at(state.steps, env[:, None], window))
         target = n_step(reward, ending == TERMINATED, ending == TRUNCATED, discount)
         after = time + target.length
-        place = time % layout.rows
         successor = jnp.where(target.truncated, layout.spare_of(after - 1), after % layout.rows)
 
         def look_up(where: Array) -> Any:
             return jax.tree.map(lambda store: _at(store, env, where), state.observations)
 
-        return Batch(look_up(place), _at(state.action, env, place), target.reward, target.discount, look_up(successor))
+        return Batch(look_up(window[:, 0]), action[:, 0], target.reward, target.discount, look_up(successor))
 
 
 def _at(store: Array, env: Array, place: Array) -> Array:

@@ -56,8 +56,11 @@ def check_environment(name: str, steps: int) -> list[str]:
     if _equal(first, other):
         found.append("note: reset gives the same observation whatever its key")
     count = int(episodes.count)
-    ended = f"{int(rollout.terminated.sum())} terminations, {int((rollout.truncated & ~rollout.terminated).sum())} truncations"
-    found.append(f"{steps * NUM_ENVS} random steps in {NUM_ENVS} environments: {count} episodes ended, {ended}")
+    truncations = int((rollout.truncated & ~rollout.terminated).sum())
+    found.append(
+        f"{steps * NUM_ENVS} random steps in {NUM_ENVS} environments: {count} episodes ended, "
+        f"{count - truncations} by termination, {truncations} by time limit"
+    )
     if count:
         found.append(
             f"mean return {float(episodes.return_sum) / count:.2f}, length {float(episodes.length_sum) / count:.1f}"

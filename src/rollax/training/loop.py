@@ -82,7 +82,8 @@ class Loop:
         """The member's health after this iteration: what came first stays."""
         seen = _floats(rollout.next_obs.features)
         tensors = [rollout.reward, *seen, metrics["loss"], *jax.tree.leaves(learner.params)]
-        broken = jnp.stack([~jnp.all(jnp.isfinite(tensor)) for tensor in tensors])
+        # One reduction for each: the largest of a tensor with a NaN in it is NaN, which is below nothing.
+        broken = jnp.stack([~(jnp.max(jnp.abs(tensor)) < jnp.inf) for tensor in tensors])
         cause = jnp.where(jnp.any(broken), 1 + jnp.argmax(broken), 0).astype(jnp.int32)
         well = state.health.cause == 0
         return Health(

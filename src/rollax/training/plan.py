@@ -42,8 +42,11 @@ class Plan(NamedTuple):
         return self.program.shapes(self.keys, self.hparams)
 
 
-def make_plan(experiment: Experiment) -> Plan:
-    """Checks an experiment and lays it out.  Raises ConfigError with every problem, EnvError, or ResourceError."""
+def make_plan(experiment: Experiment, start: int = 0) -> Plan:
+    """Checks an experiment and lays it out, from step `start` on.
+
+    Raises ConfigError with every problem, EnvError, or ResourceError.
+    """
     problems = range_problems(experiment)
     if problems:
         raise ConfigError(problems + _env_problem(experiment.env))
@@ -65,17 +68,20 @@ def make_plan(experiment: Experiment) -> Plan:
     loop = Loop(agent, task, spec.num_envs, spec.rollout_length)
     evaluator = Evaluator(agent, task, experiment.record.eval_episodes, experiment.record.max_episode_steps)
     total = experiment.iterations(experiment.steps)
+    warm_up = min(warm_up, total)
     log = experiment.iterations(experiment.record.log_steps)
     evaluation = experiment.iterations(experiment.record.eval_steps)
     members = population(experiment)
     plan = Plan(
         experiment=experiment,
         members=members,
-        program=JaxProgram(loop, evaluator, block_length(total, min(warm_up, total), log, evaluation)),
+        program=JaxProgram(
+            loop, evaluator, block_length(total, warm_up, log, evaluation, experiment.iterations(start))
+        ),
         keys=jax.vmap(jax.random.key)(np.array([member.seed for member in members], np.uint32)),
         hparams=_stack(experiment.hparams, members),
         total=total,
-        warm_up=min(warm_up, total),
+        warm_up=warm_up,
         log=log,
         evaluation=evaluation,
     )

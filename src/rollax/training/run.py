@@ -84,10 +84,10 @@ def resume(run_dir: str | Path, steps: int | None = None, *, quiet: bool = False
         return Result(folder.path, 0 if ended["status"] == "finished" else NumericError.exit_code)
     if compile_cache:
         use_compile_cache()
-    plan = make_plan(replace(experiment, steps=steps or experiment.steps))
     path, meta, damaged = folder.newest_good_checkpoint()
     for line in damaged:
         warn(f"{line}; an older checkpoint is used")
+    plan = make_plan(replace(experiment, steps=steps or experiment.steps), meta.get("step", 0))
     if path is not None:
         check_origin(path, meta, to_json(plan.experiment))
     return drive(plan, folder, console, path, meta)
@@ -116,9 +116,10 @@ def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, me
         )
         announce(session, path)
         write_summary(session, "running", step, None)
-        programs = compile_programs(session)
-        state, best = begin(session, programs, path)
-        return advance(session, programs, state, best, caught)
+        with resources(session, step):
+            programs = compile_programs(session)
+            state, best = begin(session, programs, path)
+            return advance(session, programs, state, best, caught)
 
 
 def announce(session: Session, path: Path | None) -> None:
@@ -135,10 +136,7 @@ def announce(session: Session, path: Path | None) -> None:
 
 
 def compile_programs(session: Session) -> Programs:
-    try:
-        programs = session.plan.program.compile(session.plan.keys, session.plan.hparams)
-    except jax.errors.JaxRuntimeError as error:
-        raise ResourceError(f"the programs cannot be compiled: {str(error).splitlines()[0]}") from error
+    programs = session.plan.program.compile(session.plan.keys, session.plan.hparams)
     session.times.compile_seconds += programs.compile_seconds
     session.console.say(f"Compiled in {programs.compile_seconds:.1f} s; the run takes {gib(programs.memory_bytes)}.")
     return programs
@@ -300,6 +298,20 @@ def show_members(console: Console, summary: dict[str, Any]) -> None:
         for member in members
     ]
     console.say(table(["member", "seed", *varied, "greedy return", "std", "status"], rows))
+
+
+@contextmanager
+def resources(session: Session, step: int) -> Generator[None]:
+    """Whatever ends a run before its time leaves it resumable; what the machine lacks is said in one line."""
+    try:
+        yield
+    except BaseException as error:
+        write_summary(session, "interrupted", step, None)
+        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error):
+            raise ResourceError(f"the device ran out of memory: {str(error).splitlines()[0]}") from error
+        if isinstance(error, OSError):
+            raise ResourceError(f"{session.folder.path} cannot be written: {error.strerror or error}") from error
+        raise
 
 
 @contextmanager

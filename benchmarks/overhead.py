@@ -1,0 +1,109 @@
+"""What the library costs over a bare hand-written loop: microseconds of an iteration and seconds to compile.
+
+The work: 64 environments, one step and one update of batch 512 in each iteration, a network of 64 and
+128 units, CartPole; for 1 and for 10 seeds.  Both programs run in turns in one process, so that
+whatever else the machine does meets both.  Then the library alone in the set-up of another whole-loop
+DQN: 10 environments, batch 128, one update for 10 steps.
+
+    python benchmarks/overhead.py [--rounds 15]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from bare_loop import BATCH, CAPACITY, HIDDEN, NUM_ENVS, make_bare_loop
+
+from rollax.experiment import make_experiment
+from rollax.training.plan import make_plan
+
+WARM_UP = 32  # iterations
+
+
+def library(seeds: int, num_envs: int, batch_size: int, hidden: tuple[int, ...], capacity: int):
+    """Returns `run(iterations)` and the seconds that the training program alone took to compile."""
+    plan = make_plan(
+        make_experiment(
+            "double",
+            preset="none",
+            seeds=seeds,
+            num_envs=num_envs,
+            batch_size=batch_size,
+            hidden=hidden,
+            capacity=capacity,
+            warm_up_steps=WARM_UP * num_envs,
+        )
+    )
+    programs = plan.program.compile(plan.keys, plan.hparams)
+    state, _ = programs.init(plan.keys, plan.hparams)
+    log = jnp.int32(10_000)
+    state, _ = programs.warm_up(state, jnp.int32(WARM_UP), log)
+    box = [state, WARM_UP]
+
+    def run(iterations: int) -> None:
+        box[1] += iterations
+        box[0], rows = programs.advance(box[0], jnp.int32(box[1]), log)
+        jax.block_until_ready(rows)
+
+    return run, programs.compile_seconds
+
+
+def bare(seeds: int):
+    init, loop = make_bare_loop()
+    keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
+    if seeds > 1:
+        init, loop = jax.vmap(init), jax.vmap(loop, (0, None))
+    began = time.perf_counter()
+    state = jax.jit(init)(keys if seeds > 1 else keys[0])
+    compiled = jax.jit(loop, donate_argnums=0).lower(state, jnp.int32(1)).compile()
+    seconds = time.perf_counter() - began
+    box = [state]
+
+    def run(iterations: int) -> None:
+        box[0] = jax.block_until_ready(compiled(box[0], jnp.int32(iterations)))
+
+    return run, seconds
+
+
+def in_turns(contenders: dict[str, Callable[[int], None]], iterations: int, rounds: int) -> dict[str, np.ndarray]:
+    """Microseconds of an iteration, `[rounds]` for each contender."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for run in contenders.values():
+        run(iterations)
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            began = time.perf_counter()
+            run(iterations)
+            times[name].append((time.perf_counter() - began) / iterations * 1e6)
+    return {name: np.array(values) for name, values in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}")
+    print(f"{'seeds':>5} {'program':>10} {'us/iteration':>13} {'compile s':>10} {'ratio to bare':>14}")
+    for seeds, iterations in ((1, 400), (10, 60)):
+        ours, ours_compile = library(seeds, NUM_ENVS, BATCH, HIDDEN, CAPACITY)
+        yardstick, bare_compile = bare(seeds)
+        times = in_turns({"bare": yardstick, "rollax": ours}, iterations, rounds)
+        ratio = np.median(times["rollax"] / times["bare"])
+        print(f"{seeds:5d} {'bare':>10} {np.median(times['bare']):13.0f} {bare_compile:10.1f} {1:14.2f}")
+        print(f"{seeds:5d} {'rollax':>10} {np.median(times['rollax']):13.0f} {ours_compile:10.1f} {ratio:14.2f}")
+    for seeds in (1, 10):
+        run, _ = library(seeds, 10, 128, (120, 84), 10_000)
+        times = in_turns({"rollax": run}, 1_000, rounds)["rollax"]
+        rate = seeds * 10 / np.median(times) * 1e6
+        print(
+            f"{seeds} seeds, 10 environments, batch 128, network 120-84, one update for 10 steps: {rate:,.0f} steps/s"
+        )
+
+
+if __name__ == "__main__":
+    main()

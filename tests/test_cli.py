@@ -1,0 +1,209 @@
+"""The command as a person meets it: real processes, exit codes, and kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+SMALL = [
+    *("--preset", "none", "--num-envs", "8", "--hidden", "16", "--capacity", "2000", "--batch-size", "16"),
+    *("--warm-up-steps", "200", "--eval-episodes", "5"),
+]
+
+
+def command(*arguments, **options):
+    environment = os.environ | {"PYTHONPATH": str(TESTS), "JAX_PLATFORMS": "cpu"}
+    return subprocess.run(
+        [sys.executable, "-m", "rollax", *map(str, arguments)],
+        capture_output=True, text=True, env=environment, timeout=300, **options,
+    )  # fmt: skip
+
+
+def launch(*arguments):
+    environment = os.environ | {"PYTHONPATH": str(TESTS), "JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "rollax", *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+
+
+def summary(folder):
+    return json.loads((folder / "summary.json").read_text())
+
+
+def hashes(folder):
+    return [member["params_sha256"] for member in summary(folder)["members"]]
+
+
+def wait_for(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.02)
+
+
+def fastest(*arguments):
+    """Seconds of the quickest of three calls: the machine may be busy with other tests."""
+    taken = []
+    for _ in range(3):
+        began = time.perf_counter()
+        assert command(*arguments).returncode == 0
+        taken.append(time.perf_counter() - began)
+    return min(taken)
+
+
+def test_help_answers_at_once():
+    assert fastest("--help") < 0.5
+    assert fastest("train", "double", "--help") < 2.0
+
+
+def test_import_is_light():
+    code = "import sys, rollax; assert 'jax' not in sys.modules and 'gymnax' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_help_explains_every_field_with_its_default():
+    text = " ".join(command("train", "double", "--help").stdout.replace("│", " ").split())
+    flags = "env seeds seed steps run-dir config preset learning-rate n-step capacity num-envs log-steps init-from"
+    for flag in flags.split():
+        assert f"--{flag} " in text
+    assert "(default: 0.003)" in text
+    assert command("--version").stdout.startswith("rollax ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "'trian' is no command; did you mean train"),
+        (["train", "doubel"], "did you mean double"),
+        (["train", "double", "--env", "CartPol-v1"], "did you mean CartPole-v1"),
+        (["train", "double", "--env", "Pendulum-v1"], "no discrete actions"),
+        (["train", "double", "--preset", "nothing"], "preset='nothing' is not known"),
+        (["train", "--config", "missing.json"], "does not exist"),
+        (["train", "double", "--discount", "2"], "discount=2.0 must be at most 1"),
+        (["train", "double", "--learning-rate", "1e-3", "-1"], "learning_rate=-1.0 must be at least 0"),
+        (["resume", "no_such_folder"], "is no run folder"),
+        (["plot"], "at least one run folder"),
+        (["eval", "no_such_folder"], "is no run folder"),
+        (["check-env", "CartPole"], "did you mean CartPole-v1"),
+    ],
+)
+def test_a_mistake_costs_one_line(arguments, message):
+    done = command(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_an_unknown_flag_is_answered_with_its_neighbours():
+    done = command("train", "double", "--lerning-rate", "1")
+    assert done.returncode == 2
+    assert "--learning-rate" in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_exit_codes_of_environments_and_resources():
+    assert command("check-env", "probes:nan_observations").returncode == 5
+    done = command("train", "dqn", "--preset", "none", "--seeds", "1000", "--capacity", "2000000000")
+    assert done.returncode == 6
+    assert "--capacity" in done.stderr
+
+
+def test_list_doctor_and_check_env():
+    listed = json.loads(command("list", "--json").stdout)
+    assert {"dqn", "double", "dueling", "n_step"} <= set(listed["agents"])
+    assert {"CartPole-v1", "Breakout-MinAtar"} <= set(listed["environments"])
+    facts = json.loads(command("doctor", "--json").stdout)
+    assert facts["backend"] == "cpu"
+    assert facts["jax"]
+    assert command("check-env", "probes:Constant").stdout.splitlines()[-1] == "ok"
+
+
+def test_a_run_is_trained_evaluated_drawn_and_repeated(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    done = command("train", "double", *SMALL, "--seeds", 2, "--seed", 7, "--steps", 2_000, "--run-dir", first)
+    assert done.returncode == 0, done.stderr
+    assert "greedy return" in done.stdout
+    assert str(first) in done.stdout
+    assert "curve.png" in done.stdout
+    assert [member["seed"] for member in summary(first)["members"]] == [7, 8]
+    assert "already" in command("train", "double", *SMALL, "--run-dir", first).stderr
+
+    repeated = command("train", "--config", first / "config.json", "--run-dir", second, "--quiet")
+    assert (repeated.returncode, repeated.stdout) == (0, "")
+    assert hashes(first) == hashes(second)
+    other = command("train", "dqn", "--config", first / "config.json", "--run-dir", tmp_path / "third")
+    assert other.returncode == 2
+    assert "is not that of" in other.stderr
+
+    played = json.loads(command("eval", first, "--episodes", 9, "--epsilon", 0.5, "--json").stdout)
+    assert [row["episodes"] for row in played] == [9, 9]
+    again = json.loads(command("eval", first, "--episodes", 9, "--epsilon", 0.5, "--json").stdout)
+    assert played == again
+    picture = tmp_path / "both.png"
+    assert command("plot", first, second, "--out", picture).returncode == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    shown = command("resume", first)
+    assert shown.returncode == 0
+    assert "finished at step 2,000" in shown.stdout
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_exits(tmp_path, number, code):
+    folder = tmp_path / "run"
+    process = launch("train", "double", *SMALL, "--steps", 10_000_000, "--run-dir", folder)
+    wait_for(lambda: (folder / "metrics.csv").exists() and len((folder / "metrics.csv").read_text()) > 200)
+    process.send_signal(number)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "saving" in error
+    assert summary(folder)["status"] == "interrupted"
+    step = summary(folder)["total_steps"]
+    assert (folder / "checkpoints" / str(step)).is_dir()
+
+
+def test_two_runs_cannot_share_a_folder(tmp_path):
+    folder = tmp_path / "run"
+    process = launch("train", "double", *SMALL, "--steps", 10_000_000, "--run-dir", folder)
+    try:
+        wait_for(lambda: (folder / "summary.json").exists())
+        refused = command("resume", folder)
+        assert refused.returncode == 2
+        assert f"in use by process {process.pid}" in refused.stderr
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_kill_nine_loses_nothing(tmp_path):
+    """Killed three times at random moments, resumed each time: the same weights and rows as undisturbed."""
+    shape = [*SMALL, "--seeds", 2, "--steps", 60_000, "--checkpoint-seconds", 0.2, "--chunk-seconds", 0.1]
+    calm, rough = tmp_path / "calm", tmp_path / "rough"
+    assert command("train", "double", *shape, "--run-dir", calm).returncode == 0
+    draw = random.Random(5)
+    process = launch("train", "double", *shape, "--run-dir", rough)
+    for _ in range(3):
+        wait_for(lambda running=process: (rough / "checkpoints").exists() or running.poll() is not None)
+        time.sleep(draw.uniform(0.0, 1.5))
+        process.kill()
+        process.wait()
+        process = launch("resume", rough)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    assert hashes(rough) == hashes(calm)
+    columns = [0, 1, 2, 5, 6, 7, 8, 9]
+    tables = [
+        [[line.split(",")[column] for column in columns] for line in (folder / "metrics.csv").read_text().splitlines()]
+        for folder in (calm, rough)
+    ]
+    assert tables[0] == tables[1]

@@ -1,0 +1,93 @@
+"""The package as it is shipped: its wheel, its imports, its layers."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import rollax
+
+ROOT = Path(__file__).parent.parent
+SOURCE = Path(rollax.__file__).parent
+
+# A module may import only from modules of a lower level.
+LEVELS = [
+    {"errors", "limits", "types"},
+    {"targets", "policies", "returns"},
+    {"networks", "replay"},
+    {"agents.base", "envs.base"},
+    {"agents.dqn", "envs.adapters"},
+    {"envs.registry"},
+    {"envs.check", "experiment"},
+    {"presets", "training.loop"},
+    {"training.evaluate", "training.checkpoint"},
+    {"training.jax_program", "training.folder", "training.console"},
+    {"training.plan"},
+    {"training.records"},
+    {"training.result"},
+    {"report", "training.run"},
+    {"cli"},
+    {"__main__"},
+]
+
+
+def imported(path):
+    """Modules of the package that a file imports when it is loaded."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rollax"):
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}".removeprefix("rollax.")
+                known = any(whole in level for level in LEVELS)
+                yield whole if known else node.module.removeprefix("rollax.")
+
+
+def test_imports_point_one_way():
+    level_of = {name: number for number, level in enumerate(LEVELS) for name in level}
+    for path in SOURCE.rglob("*.py"):
+        name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        if name.endswith("__init__"):
+            continue
+        for other in imported(path):
+            if other in level_of:
+                assert level_of[other] < level_of[name], f"{name} imports {other}"
+
+
+def test_oracles_stay_in_the_tests():
+    for path in SOURCE.rglob("*.py"):
+        for word in ("rlax", "distrax", "flashbax", "tensorflow"):
+            assert f"import {word}" not in path.read_text()
+
+
+def test_no_file_names_a_registry():
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    if not tracked:
+        pytest.skip("this is no git checkout")
+    for name in tracked:
+        path = ROOT / name
+        if path.suffix in {".toml", ".txt", ".lock", ".cfg", ".yml", ""} and path.name != "LICENSE" and path.exists():
+            assert "://" not in path.read_text(), name
+
+
+def test_the_wheel_works_outside_the_clone(tmp_path):
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("rollax-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+        assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
+    code = (
+        "import rollax, sys; assert 'site' in rollax.__file__, rollax.__file__;"
+        "e = rollax.make_experiment('dqn', preset='none', steps=400, warm_up_steps=100, capacity=800, num_envs=4,"
+        " hidden=(8,), eval_episodes=2); r = rollax.train(e, 'run', quiet=True); print(r.summary['status'])"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site"), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "finished", done.stderr
