@@ -46,7 +46,7 @@ def adding_and_sampling(
     def step(state: ReplayState, number: Array) -> tuple[ReplayState, Array]:
         state = replay.add(state, rollout(number), SPEC)
         batch = replay.sample(state, jax.random.fold_in(key, number), batch_size, 0.99, SPEC)
-        return state, sum(jnp.sum(leaf) for leaf in jax.tree.leaves(batch))
+        return state, jnp.stack([jnp.sum(leaf) for leaf in jax.tree.leaves(batch)]).sum()
 
     state, sums = jax.lax.scan(step, state, jnp.arange(STEPS))
     return state, jnp.sum(sums)
@@ -63,12 +63,13 @@ def measure(function: Any, batch_size: int, capacity: int, members: int) -> tupl
 
     keys = jax.random.key(0)
     if members > 1:
-        axes = ReplayState(*(None if name == "added" else 0 for name in ReplayState._fields))
+        axes: Any = jax.tree.map(lambda leaf: 0 if leaf.ndim else None, state)
         run = jax.vmap(run, in_axes=(axes, 0), out_axes=(axes, 0))
         widened = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (members, *leaf.shape)) + 0, state)
         state, keys = widened._replace(added=state.added), jax.random.split(keys, members)
     compiled = jax.jit(run, donate_argnums=0).lower(state, keys).compile()
-    beyond = compiled.memory_analysis().temp_size_in_bytes / nbytes(state)
+    analysis: Any = compiled.memory_analysis()
+    beyond = analysis.temp_size_in_bytes / nbytes(state)
     taken = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
