@@ -43,11 +43,10 @@ def library(seeds: int, num_envs: int, batch_size: int, hidden: tuple[int, ...],
     state, _ = programs.init(plan.keys, plan.hparams)
     log = jnp.int32(10_000)
     state, _ = programs.warm_up(state, jnp.int32(WARM_UP), log)
-    box = [state, WARM_UP]
 
     def run(iterations: int) -> None:
-        box[1] += iterations
-        box[0], rows = programs.advance(box[0], jnp.int32(box[1]), log)
+        nonlocal state
+        state, rows = programs.advance(state, state.iteration + iterations, log)
         jax.block_until_ready(rows)
 
     return run, programs.compile_seconds
@@ -62,10 +61,10 @@ def bare(seeds: int):
     state = jax.jit(init)(keys if seeds > 1 else keys[0])
     compiled = jax.jit(loop, donate_argnums=0).lower(state, jnp.int32(1)).compile()
     seconds = time.perf_counter() - began
-    box = [state]
 
     def run(iterations: int) -> None:
-        box[0] = jax.block_until_ready(compiled(box[0], jnp.int32(iterations)))
+        nonlocal state
+        state = jax.block_until_ready(compiled(state, jnp.int32(iterations)))
 
     return run, seconds
 
