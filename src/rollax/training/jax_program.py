@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,7 +34,7 @@ class Programs(NamedTuple):
     warm_up: Callable[[TrainState, Array, Array], tuple[TrainState, Array]]
     advance: Callable[[TrainState, Array, Array], tuple[TrainState, Array]]
     evaluate: Callable[[Learner, Key, Array, Best], tuple[Evaluation, Best]]
-    compile_seconds: float
+    compile_seconds: float  # how long one had to wait for them
     memory_bytes: int  # the state, and what the largest of the programs needs beside it
 
 
@@ -92,28 +94,33 @@ class JaxProgram:
         return jax.eval_shape(self.init, keys, hparams)
 
     def compile(self, keys: Key, hparams: Any) -> Programs:
-        """All programs, compiled side by side: tracing takes turns, XLA does not."""
+        """All programs, compiled side by side; `evaluate`, which is needed last, while the others run already."""
         started = time.perf_counter()
         state, best = self.shapes(keys, hparams)
         number = jax.ShapeDtypeStruct((), jnp.int32)
-        run = {
-            "advance": (lambda *args: self.repeat(*args, learn=True), (state, number, number), LIGHT),
-            "warm_up": (lambda *args: self.repeat(*args, learn=False), (state, number, number), LIGHT),
-            "evaluate": (self.evaluate, (state.learner, state.key, number, best), LIGHT),
-            "init": (self.init, (keys, hparams), NONE),
-        }
+        chunk = (state, number, number)
         on_cpu = jax.default_backend() == "cpu"
-        with ThreadPoolExecutor(max_workers=len(run)) as pool:
-            pending = {}
-            for name, (function, arguments, options) in run.items():
-                donated = (0,) if name in ("advance", "warm_up") else ()
-                lowered = jax.jit(function, donate_argnums=donated).lower(*arguments)
-                pending[name] = pool.submit(lowered.compile, options if on_cpu else None)
-            compiled = {name: future.result() for name, future in pending.items()}
-        memory = [program.memory_analysis() for program in compiled.values()]
-        beside = max(analysis.temp_size_in_bytes for analysis in memory if analysis is not None)
+
+        def lower(function: Callable, arguments: tuple, donate: bool = False) -> Any:
+            return jax.jit(function, donate_argnums=0 if donate else ()).lower(*arguments)
+
+        def finish(lowered: Any, level: dict[str, Any] = LIGHT) -> Any:
+            return lowered.compile(level if on_cpu else None)
+
+        pool = ThreadPoolExecutor(max_workers=4)
+        with without_garbage_collection():
+            advance = pool.submit(finish, lower(lambda *args: self.repeat(*args, learn=True), chunk, donate=True))
+            warm_up = pool.submit(finish, lower(lambda *args: self.repeat(*args, learn=False), chunk, donate=True))
+            init = pool.submit(finish, lower(self.init, (keys, hparams)), NONE)
+            needed: list[Any] = [program.result() for program in (init, warm_up, advance)]
+        evaluate = pool.submit(lambda: finish(lower(self.evaluate, (state.learner, state.key, number, best))))
+        pool.shutdown(wait=False)
+        beside = max(analysis.temp_size_in_bytes for program in needed if (analysis := program.memory_analysis()))
         return Programs(
-            **compiled, compile_seconds=time.perf_counter() - started, memory_bytes=nbytes((state, best)) + beside
+            *needed,
+            evaluate=lambda *arguments: evaluate.result()(*arguments),
+            compile_seconds=time.perf_counter() - started,
+            memory_bytes=nbytes((state, best)) + beside,
         )
 
 
@@ -130,6 +137,18 @@ def population_axes(state: TrainState) -> TrainState:
 
     own = jax.tree.map(lambda _: 0, state)
     return own._replace(iteration=None, memory=jax.tree.map(axis, state.memory))
+
+
+@contextmanager
+def without_garbage_collection() -> Generator[None]:
+    """Tracing makes many objects that stay; looking through all imported modules for garbage takes a fifth of it."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def nbytes(tree: Any) -> int:
