@@ -57,15 +57,18 @@ def main() -> int:
         for trial in range(options.trials):
             folder = base / f"trial{trial}"
             process = subprocess.Popen(rollax("train", "double", *SHAPE, "--run-dir", folder))
-            moment = draw.uniform(0.25, 0.98) * whole
+            moment = draw.uniform(0.25, 0.95) * whole
             time.sleep(moment)
+            alive = process.poll() is None
             process.kill()
             process.wait()
             saved = sorted(int(entry.name) for entry in folder.glob("checkpoints/[0-9]*"))
             resumed = subprocess.run(rollax("resume", folder), check=False)
             equal = resumed.returncode == 0 and outcome(folder) == calm
             same += equal
-            print(f"kill {trial + 1:3d} after {moment:5.2f} s, checkpoints {saved}: {'same' if equal else 'DIFFERENT'}")
+            verdict = "same" if equal else "DIFFERENT"
+            late = "" if alive else " (it had ended already)"
+            print(f"kill {trial + 1:3d} after {moment:5.2f} s{late}, checkpoints {saved}: {verdict}")
         print(f"{same} of {options.trials} resumes end as the undisturbed run")
     return 0 if same == options.trials else 1
 

@@ -26,7 +26,7 @@ WARM_UP = 32  # iterations
 
 
 def library(seeds: int, num_envs: int, batch_size: int, hidden: tuple[int, ...], capacity: int):
-    """Returns `run(iterations)` and the seconds that the training program alone took to compile."""
+    """Returns `run(iterations)`, and the seconds until it could start: three programs, and one more behind them."""
     plan = make_plan(
         make_experiment(
             "double",
@@ -53,6 +53,7 @@ def library(seeds: int, num_envs: int, batch_size: int, hidden: tuple[int, ...],
 
 
 def bare(seeds: int):
+    """Likewise: two programs."""
     init, loop = make_bare_loop()
     keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
     if seeds > 1:

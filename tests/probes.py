@@ -173,3 +173,15 @@ def nan_rewards() -> Breaks:
 
 def nan_observations() -> Breaks:
     return Breaks(what="observation")
+
+
+@dataclass(frozen=True)
+class NanAtOnce(Probe):
+    """Shows NaN from the first reset on."""
+
+    def observe(self, state):
+        return jnp.full(2, jnp.nan)
+
+
+def nan_at_once() -> NanAtOnce:
+    return NanAtOnce()

@@ -87,17 +87,20 @@ def test_a_foreign_tree_is_refused_and_named(saved):
         checkpoint.restore(saved, fewer)
 
 
-def test_the_newest_whole_checkpoint_is_used(tmp_path):
+def test_the_newest_whole_checkpoint_is_used(tmp_path, capsys):
     folder = RunFolder(tmp_path)
-    assert folder.newest_good_checkpoint() == (None, {}, [])
+    assert folder.newest_good_checkpoint() == (None, {})
     for step in (10, 20, 30):
         folder.save_checkpoint(step, TREE, {"step": step}, keep=3)
     (folder.checkpoints / "30" / "arrays.safetensors").write_bytes(b"")
-    path, meta, damaged = folder.newest_good_checkpoint()
-    assert (path.name, meta["step"], len(damaged)) == ("20", 20, 1)
+    path, meta = folder.newest_good_checkpoint()
+    assert (path.name, meta["step"]) == ("20", 20)
+    assert "arrays.safetensors is damaged; the checkpoint of step 20 is used" in capsys.readouterr().err
+    folder.newest_good_checkpoint(set_aside=True)
+    assert folder.checkpoint_steps() == [20, 10]  # and the damaged one is no longer counted
     for step in (10, 20):
         (folder.checkpoints / str(step) / "meta.json").unlink()
-    with pytest.raises(CheckpointError, match="no checkpoint is whole"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .+ is whole"):
         folder.newest_good_checkpoint()
 
 

@@ -89,6 +89,8 @@ def test_help_explains_every_field_with_its_default():
         (["train", "double", "--env", "Pendulum-v1"], "no discrete actions"),
         (["train", "double", "--preset", "nothing"], "preset='nothing' is not known"),
         (["train", "--config", "missing.json"], "does not exist"),
+        (["train", "--config", "missing.json", "--preset", "none"], "preset does not go with config"),
+        (["train", "double", "--init-from", "no_such_folder"], "is no run folder"),
         (["train", "double", "--discount", "2"], "discount=2.0 must be at most 1"),
         (["train", "double", "--learning-rate", "1e-3", "-1"], "learning_rate=-1.0 must be at least 0"),
         (["resume", "no_such_folder"], "is no run folder"),
@@ -185,18 +187,25 @@ def test_two_runs_cannot_share_a_folder(tmp_path):
         process.wait()
 
 
+def newest_checkpoint(folder):
+    return max((int(entry.name) for entry in folder.glob("checkpoints/[0-9]*") if entry.name.isdigit()), default=0)
+
+
 def test_kill_nine_loses_nothing(tmp_path):
-    """Killed three times at random moments, resumed each time: the same weights and rows as undisturbed."""
-    shape = [*SMALL, "--seeds", 2, "--steps", 60_000, "--checkpoint-seconds", 0.2, "--chunk-seconds", 0.1]
+    """Killed three times while it trains, resumed each time: the same weights and rows as undisturbed."""
+    shape = [*SMALL, "--seeds", 2, "--steps", 400_000, "--checkpoint-seconds", 0.2, "--chunk-seconds", 0.1]
     calm, rough = tmp_path / "calm", tmp_path / "rough"
     assert command("train", "double", *shape, "--run-dir", calm).returncode == 0
     draw = random.Random(5)
     process = launch("train", "double", *shape, "--run-dir", rough)
     for _ in range(3):
-        wait_for(lambda running=process: (rough / "checkpoints").exists() or running.poll() is not None)
-        time.sleep(draw.uniform(0.0, 1.5))
+        before = newest_checkpoint(rough)
+        wait_for(lambda before=before: newest_checkpoint(rough) > before)
+        time.sleep(draw.uniform(0.0, 0.4))
+        assert process.poll() is None, "it ended before it could be killed"
         process.kill()
-        process.wait()
+        process.communicate()
+        assert summary(rough)["status"] == "running"
         process = launch("resume", rough)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
@@ -207,3 +216,37 @@ def test_kill_nine_loses_nothing(tmp_path):
         for folder in (calm, rough)
     ]
     assert tables[0] == tables[1]
+
+
+def test_a_reader_that_goes_away_does_not_stop_the_run(tmp_path):
+    folder = tmp_path / "run"
+    arguments = " ".join(map(str, ["train", "dqn", *SMALL, "--steps", 20_000, "--run-dir", folder]))
+    shell = f"{sys.executable} -m rollax {arguments} | head -1"
+    environment = os.environ | {"PYTHONPATH": str(TESTS), "JAX_PLATFORMS": "cpu"}
+    subprocess.run(["bash", "-c", shell], env=environment, capture_output=True, check=True, timeout=120)
+    wait_for(lambda: summary(folder)["status"] == "finished")
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    arguments = " ".join(
+        map(str, ["train", "dqn", *SMALL, "--hidden", 64, 64, "--steps", 8_000, "--run-dir", tmp_path / "run"])
+    )
+    shell = f"ulimit -f 64; {sys.executable} -m rollax {arguments} --no-compile-cache --quiet"
+    environment = os.environ | {"PYTHONPATH": str(TESTS), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(["bash", "-c", shell], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 6, done.stderr
+    assert "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_folder_is_there_before_anything_compiles(tmp_path):
+    folder = tmp_path / "run"
+    process = launch("train", "double", *SMALL, "--steps", 1_000_000, "--run-dir", folder)
+    try:
+        wait_for(lambda: (folder / "config.json").exists())
+        assert not list(folder.glob("checkpoints/*"))
+        wait_for(lambda: (folder / "summary.json").exists())
+        assert summary(folder)["compile_seconds"] == 0
+    finally:
+        process.kill()
+        process.communicate()

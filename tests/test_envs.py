@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,12 +174,34 @@ def test_broken_environments_are_named():
         def step(self, key, state, action, params):
             raise RuntimeError("out of fuel")
 
-    with pytest.raises(EnvError, match="returns 4 values"):
+    with pytest.raises(EnvError, match="must return 5 or 6 values; it returns 4"):
         to_task(WrongCount(), None, "wrong")
-    with pytest.raises(EnvError, match="reset and step disagree"):
+    with pytest.raises(EnvError, match="the observation of reset and step differ"):
         to_task(WrongShape(), None, "wrong")
     with pytest.raises(EnvError, match="out of fuel"):
         to_task(Raises(), None, "wrong")
+
+    class VectorReward(Probe):
+        def reward(self, state, action):
+            return jnp.ones(1)
+
+    class LosesMask(Probe):
+        def observe(self, state):
+            return Observation(jnp.zeros(1), jnp.ones(2, bool))
+
+        def step(self, key, state, action, params):
+            *rest, _ = super().step(key, state, action, params)
+            return *rest, {"final_observation": jnp.zeros(1)}
+
+    class NoReset:
+        num_actions = 2
+
+    with pytest.raises(EnvError, match="one number as reward"):
+        to_task(VectorReward(), None, "wrong")
+    with pytest.raises(EnvError, match="final_observation"):
+        to_task(LosesMask(), None, "wrong")
+    with pytest.raises(EnvError, match="reset fails with AttributeError"):
+        to_task(NoReset(), None, "wrong")
 
 
 def test_a_mask_without_a_legal_action_is_given_all():
@@ -187,6 +211,29 @@ def test_a_mask_without_a_legal_action_is_given_all():
 
     obs, _ = to_task(Stuck(), None, "stuck").reset(jax.random.key(0))
     assert obs.legal.tolist() == [True, True]
+
+
+def test_only_exact_time_limits_are_promised():
+    """A subclass may move time by more than a step, so it inherits no promise."""
+    import gymnax
+
+    env, params = gymnax.make("CartPole-v1")
+    skipping = type("Skipping", (type(env),), {"__module__": "elsewhere"})()
+    assert to_task(env, params, "own").truncation_interval == 500
+    assert to_task(skipping, params, "other").truncation_interval == 1
+
+
+def test_check_env_notices_what_is_remembered():
+    class Remembers(Probe):
+        def reset(self, key, params):
+            obs, state = super().reset(key, params)
+            counts.append(1)
+            return obs + len(counts), state
+
+    counts: list[int] = []
+    sys.modules["remembers"] = types.SimpleNamespace(make=Remembers)
+    with pytest.raises(EnvError, match="reset with the same key gives different observations"):
+        check_environment("remembers:make", 5)
 
 
 def test_check_env_looks_and_tells():

@@ -19,7 +19,7 @@ from rollax.experiment import (
     to_json,
 )
 from rollax.presets import PRESETS
-from rollax.training.plan import make_plan
+from rollax.training.plan import check_memory, make_plan
 
 
 def test_leaves_have_unique_names_and_every_one_is_explained():
@@ -77,7 +77,7 @@ def test_out_of_range_names_the_range():
     wrong = make_experiment("dqn", discount=1.5, seeds=0, learning_rate=(0.1, float("nan")), capacity=2**40)
     found = range_problems(wrong)
     assert "discount=1.5 must be at most 1.0" in found
-    assert "seeds=0 must be at least 1" in found
+    assert "seeds=0 must be in [1, 1e+06]" in found
     assert "learning_rate=nan must be at least 0" in found
     assert any(line.startswith("capacity=1099511627776 must be at most") for line in found)
     with pytest.raises(ConfigError, match="did you mean CartPole-v1"):
@@ -93,12 +93,19 @@ def test_what_does_not_fit_together_is_refused_with_the_fix():
     ]
 
 
+def test_problems_of_every_kind_come_together():
+    with pytest.raises(ConfigError) as caught:
+        make_plan(make_experiment("dqn", preset="none", discount=2, capacity=1_001, warm_up_steps=0))
+    assert len(caught.value.problems) == 3
+    with pytest.raises(ConfigError, match="with so few environments"):
+        make_plan(make_experiment("dqn", steps=2**52))
+
+
 def test_memory_that_will_not_fit_is_refused_with_a_size_that_does():
     with pytest.raises(ResourceError) as caught:
-        make_plan(make_experiment("dqn", preset="none", seeds=1_000, capacity=2_000_000_000))
+        check_memory(make_plan(make_experiment("dqn", preset="none", seeds=1_000, capacity=2_000_000_000)))
     fits = int(str(caught.value).split("--capacity ")[1].split()[0])
-    plan = make_plan(make_experiment("dqn", preset="none", seeds=1_000, capacity=fits))
-    assert plan.experiment.choices.replay.capacity == fits
+    check_memory(make_plan(make_experiment("dqn", preset="none", seeds=1_000, capacity=fits)))
 
 
 @pytest.mark.parametrize(
@@ -107,8 +114,11 @@ def test_memory_that_will_not_fit_is_refused_with_a_size_that_does():
         ([], "JSON object"),
         ({"agent": "dqnn"}, "did you mean dqn"),
         ({"agent": "dqn", "loop": {"num_env": 3}}, "loop.num_env is no field; did you mean num_envs"),
-        ({"agent": "dqn", "choices": {"torso": {"part": "os.system"}}}, "is not known"),
+        ({"agent": "dqn", "choices": {"torso": {"part": "os.system"}}}, "does not fit here"),
         ({"agent": "dqn", "hparams": 3}, "must be an object"),
+        ({"agent": "dqn", "choices": {"part": "MLP"}}, "does not fit here"),
+        ({"agent": "dqn", "choices": {"part": []}}, "does not fit here"),
+        ({"agent": "dqn", "hparams": {"discount": 10**400}}, "too large"),
         ({"agent": "dqn", "seeds": "ten"}, "must be a number"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +13,10 @@ from training_tools import LOG, advance, make_program, seed_keys, small, stack_h
 
 from rollax.agents.dqn import FAMILY
 from rollax.envs import registry
-from rollax.replay import unpack
+from rollax.envs.base import reset_envs
+from rollax.replay import UniformReplay, unpack
 from rollax.training import checkpoint
-from rollax.training.jax_program import LOG_ROWS
+from rollax.training.jax_program import LOG_ROWS, nbytes
 
 NAMES = list(FAMILY)
 WARM_UP = 8
@@ -89,6 +92,7 @@ def test_no_key_is_used_twice(name, cartpole):
         for _ in range(3):
             state = jax.jit(lambda state: loop.iteration(state, learn=False))(state)
         state = jax.jit(lambda state: loop.iteration(state, learn=True))(state)
+        reset_envs(cartpole, jax.random.key(1), 4)
     assert int(state.iteration) == 4
 
 
@@ -114,17 +118,52 @@ def test_a_chunk_moves_nothing_between_host_and_device(cartpole):
         state, rows = programs.advance(state, later, LOG)
         jax.block_until_ready(rows)
     assert int(state.iteration) == WARM_UP + 10
+    for compiled in (programs.warm_up, programs.advance):
+        for word in ("callback", "infeed", "outfeed", "send(", "recv("):
+            assert word not in compiled.as_text()
 
 
-def test_a_chunk_updates_its_state_in_place(cartpole):
-    """The compiled program aliases its state and needs less beside it than a copy of the replay."""
-    program = make_program(cartpole, small("double"))
-    state, _ = program.shapes(seed_keys(0, 1), stack_hparams(2))
+@pytest.mark.parametrize("members", [1, 4])
+def test_a_chunk_updates_its_state_in_place(members, cartpole):
+    """The program aliases its state, and needs far less beside it than a copy of the replay."""
+    config = replace(small("double"), replay=UniformReplay(capacity=800_000))
+    program = make_program(cartpole, config)
+    state, _ = program.shapes(seed_keys(*range(members)), stack_hparams(members))
     number = jax.ShapeDtypeStruct((), jnp.int32)
-    big = jax.tree.map(lambda x: x, state)
     chunk = jax.jit(lambda *args: program.repeat(*args, learn=True), donate_argnums=0)
-    memory = chunk.lower(big, number, number).compile().memory_analysis()
-    assert memory.alias_size_in_bytes >= 0.99 * (memory.argument_size_in_bytes - 16)
+    memory = chunk.lower(state, number, number).compile().memory_analysis()
+    assert memory.alias_size_in_bytes >= 0.99 * nbytes(state)
+    assert memory.temp_size_in_bytes < 0.1 * nbytes(state.memory)
+
+
+def test_each_program_is_compiled_once(cartpole, tmp_path):
+    """A run of many chunks compiles its four programs and nothing that grows with the number of chunks."""
+    import logging
+
+    import rollax
+
+    def compilations(chunk_seconds):
+        names = []
+        handler = logging.Handler()
+        handler.emit = lambda record: names.append(record.getMessage())
+        logger = logging.getLogger("jax._src.interpreters.pxla")
+        logger.addHandler(handler)
+        jax.clear_caches()
+        try:
+            with jax.log_compiles(True):
+                experiment = rollax.make_experiment(
+                    "double", preset="none", num_envs=4, hidden=(8,), capacity=400, batch_size=8, warm_up_steps=40,
+                    steps=1_200, eval_episodes=2, chunk_seconds=chunk_seconds,
+                )  # fmt: skip
+                rollax.train(experiment, tmp_path / str(chunk_seconds), quiet=True)
+        finally:
+            logger.removeHandler(handler)
+        return [name for name in names if name.startswith("Compiling")]
+
+    few, many = compilations(2.0), compilations(0.0)
+    assert len(few) == len(many) > 0
+    big = [name for name in many if "init" in name or "lambda" in name or "evaluate" in name]
+    assert len(big) >= 4
 
 
 def test_evaluation_leaves_the_training_alone(cartpole):

@@ -18,28 +18,29 @@ SOURCE = Path(rollax.__file__).parent
 
 # A module may import only from modules of a lower level.
 LEVELS = [
-    {"errors", "limits", "types"},
+    {"errors", "limits", "types", "training.console"},
     {"targets", "policies", "returns"},
     {"networks", "replay"},
     {"agents.base", "envs.base"},
     {"agents.dqn", "envs.adapters"},
     {"envs.registry"},
-    {"envs.check", "experiment"},
-    {"presets", "training.loop"},
+    {"envs.check", "presets"},
+    {"experiment", "training.loop"},
     {"training.evaluate", "training.checkpoint"},
-    {"training.jax_program", "training.folder", "training.console"},
+    {"training.jax_program", "training.folder"},
     {"training.plan"},
     {"training.records"},
     {"training.result"},
-    {"report", "training.run"},
+    {"report"},
+    {"training.run"},
     {"cli"},
     {"__main__"},
 ]
 
 
 def imported(path):
-    """Modules of the package that a file imports when it is loaded."""
-    for node in ast.parse(path.read_text()).body:
+    """Modules of the package that a file imports, at any place in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rollax"):
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}".removeprefix("rollax.")

@@ -158,7 +158,7 @@ def often_saved(tmp_path_factory):
 
 @pytest.mark.parametrize("share", [0.0, 0.03, 0.4, 0.77, 1.0])
 def test_resuming_equals_not_stopping(often_saved, plain, tmp_path, share):
-    """From checkpoints in the warm-up, between rows of the log, and at the end: weights and rows are the same."""
+    """From checkpoints at the end of the warm-up, between rows, and at the end: weights and rows are the same."""
     steps = RunFolder(often_saved.run_dir).checkpoint_steps()[::-1]
     step = steps[int(share * (len(steps) - 1))]
     folder = interrupted(often_saved, tmp_path / "killed", step)
@@ -184,7 +184,7 @@ def test_damage_falls_back_to_the_last_good_checkpoint(often_saved, plain, tmp_p
     data[len(data) // 2] ^= 4
     victim.write_bytes(bytes(data))
     rollax.resume(folder, quiet=True)
-    assert "is damaged; an older checkpoint is used" in capsys.readouterr().err
+    assert "is damaged; the checkpoint of step" in capsys.readouterr().err
     assert hashes(folder) == hashes(plain.run_dir)
 
 
@@ -209,6 +209,23 @@ def test_a_finished_run_is_shown_or_extended(plain, tmp_path, capsys):
     at_once = small_run(tmp_path / "at_once", steps=5_000)
     assert hashes(folder) == hashes(at_once.run_dir)
     assert without_clock(folder / "metrics.csv") == without_clock(at_once.run_dir / "metrics.csv")
+
+
+def test_a_run_cannot_be_shortened_below_where_it_is(often_saved, tmp_path):
+    steps = RunFolder(often_saved.run_dir).checkpoint_steps()
+    folder = interrupted(often_saved, tmp_path / "killed", steps[10])
+    with pytest.raises(ConfigError, match="lies behind the run"):
+        rollax.resume(folder, 500, quiet=True)
+    assert json.loads((folder / "config.json").read_text())["steps"] == 3_000
+
+
+def test_a_broken_summary_or_table_does_not_stop_a_resume(often_saved, plain, tmp_path):
+    step = RunFolder(often_saved.run_dir).checkpoint_steps()[10]
+    folder = interrupted(often_saved, tmp_path / "killed", step)
+    (folder / "summary.json").write_text("{")
+    (folder / "metrics.csv").write_text((folder / "metrics.csv").read_text() + "\n")
+    rollax.resume(folder, quiet=True)
+    assert hashes(folder) == hashes(plain.run_dir)
 
 
 def test_an_existing_run_is_refused_and_resume_is_named(plain):
@@ -248,7 +265,7 @@ def test_curves_and_policies_come_back_as_arrays(plain):
 def test_the_best_weights_are_kept_beside_the_last(plain):
     table = rows(plain.run_dir / "evaluations.csv")
     folder = RunFolder(plain.run_dir)
-    path, _, _ = folder.newest_good_checkpoint()
+    path, _ = folder.newest_good_checkpoint()
     from safetensors.numpy import load_file
 
     stored = load_file(path / "arrays.safetensors")
@@ -266,6 +283,24 @@ def test_a_run_starts_from_trained_weights(plain, tmp_path):
         small_run(tmp_path / "other", init_from=str(plain.run_dir), seeds=3)
     with pytest.raises(CheckpointError, match="but this experiment needs"):
         small_run(tmp_path / "wider", init_from=str(plain.run_dir), hidden=(8,))
+    assert not (tmp_path / "other").exists()
+    assert not (tmp_path / "wider").exists()
+
+
+def test_without_an_evaluation_the_last_weights_are_the_best(often_saved, tmp_path):
+    step = next(step for step in RunFolder(often_saved.run_dir).checkpoint_steps() if step < 1_000)
+    folder = interrupted(often_saved, tmp_path / "early", step)
+    probe = np.random.default_rng(0).normal(size=(64, 4))
+    np.testing.assert_array_equal(rollax.load(folder)(probe), rollax.load(folder, best=True)(probe))
+
+
+def test_a_policy_takes_what_the_environment_shows(tmp_path):
+    result = small_run(tmp_path / "run", env="FrozenLake-misc", steps=400)
+    policy = result.policy(0)
+    assert policy(5).shape == ()
+    assert policy(np.arange(4)).shape == (4,)
+    with pytest.raises(ValueError, match="an observation has the shape"):
+        policy(np.zeros((2, 2)))
 
 
 def test_numbers_that_are_not_finite_fail_their_member(tmp_path, capsys):
@@ -286,6 +321,14 @@ def test_numbers_that_are_not_finite_fail_their_member(tmp_path, capsys):
         str(index) for index, status in enumerate(states) if status == "finished"
     }
     assert rollax.resume(tmp_path / "run", quiet=True).exit_code == 4
+
+
+def test_a_run_whose_members_all_fail_ends_with_four(tmp_path):
+    result = small_run(tmp_path / "run", env="probes:nan_at_once", steps=800)
+    assert result.exit_code == 4
+    assert result.summary["status"] == "failed"
+    assert {member["failure"]["tensor"] for member in result.summary["members"]} == {"observations"}
+    assert result.curves == {}
 
 
 def _leaves(tree):

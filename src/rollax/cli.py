@@ -14,15 +14,13 @@ from typing import Annotated, Any
 
 import tyro
 
-from rollax.errors import INTERRUPTED, ConfigError, RollaxError
+from rollax.errors import INTERRUPTED, ConfigError, ResourceError, RollaxError, did_you_mean
 
 
 def run_command(name: str, arguments: list[str]) -> int:
     """Runs one command and returns its exit code."""
     try:
         if name not in COMMANDS:
-            from rollax.experiment import did_you_mean
-
             raise ConfigError(f"{name!r} is no command; {did_you_mean(name, COMMANDS)}")
         return COMMANDS[name](arguments)
     except RollaxError as error:
@@ -55,13 +53,15 @@ def train_command(arguments: list[str]) -> int:
 
 def starting_experiment(agent: str | None, flags: list[str]) -> Any:
     """What the flags will change: a configuration file, or the preset of the agent in its environment."""
-    from rollax.experiment import FAMILY, MAIN_AGENT, MAIN_ENV, MAIN_SEEDS, did_you_mean, from_json, make_experiment
+    from rollax.experiment import FAMILY, MAIN_AGENT, MAIN_ENV, MAIN_SEEDS, from_json, make_experiment
     from rollax.training.folder import read_json
 
     if agent is not None and agent not in FAMILY:
         raise ConfigError(f"agent={agent!r} is not known; {did_you_mean(agent, FAMILY)}")
     config = flag_value(flags, "--config")
     if config:
+        if flag_value(flags, "--preset"):
+            raise ConfigError("preset does not go with config, which holds every setting already; leave one out")
         loaded = from_json(read_json(Path(config), f"config={config} does not exist"))
         if agent is not None and agent != loaded.agent:
             raise ConfigError(f"agent={agent!r} is not that of {config}, which is {loaded.agent!r}; leave it out")
@@ -155,6 +155,8 @@ def eval_command(arguments: list[str]) -> int:
     from rollax.training.console import table
     from rollax.training.result import evaluate_run
 
+    if options.episodes < 1 or not 0 <= options.seed < 2**32:
+        raise ConfigError("episodes must be at least 1, and seed in [0, 4294967295]")
     rows = evaluate_run(
         options.run_dir, options.episodes, epsilon=options.epsilon, seed=options.seed, best=options.best
     )
@@ -235,7 +237,10 @@ def doctor_command(arguments: list[str]) -> int:
     options = parse(Doctor, arguments, "rollax doctor", "Versions, backend, devices and memory.")
     from rollax.training.records import machine
 
-    facts = machine()
+    try:
+        facts = machine()
+    except (RuntimeError, AssertionError) as error:
+        raise ResourceError(f"JAX cannot start its backend: {str(error).splitlines()[0]}") from error
     if options.json:
         print(json.dumps(facts))
         return 0

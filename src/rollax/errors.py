@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 
 
 class RollaxError(Exception):
@@ -47,3 +48,10 @@ class ResourceError(RollaxError):
 
 PREEMPTED = 75
 INTERRUPTED = 130
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The nearest right names, or all of them where none is near."""
+    names = list(known)
+    near = difflib.get_close_matches(name.replace("-", "_"), names, n=3, cutoff=0.4)
+    return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(sorted(names))}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import itertools
 import math
@@ -16,9 +15,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from flax import linen as nn
 
 from rollax.agents.dqn import FAMILY, DQNConfig, DQNHParams
-from rollax.errors import ConfigError
+from rollax.errors import ConfigError, did_you_mean
 from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
 from rollax.networks import MLP, ScalarHead
+from rollax.presets import preset_for
 from rollax.replay import UniformReplay
 
 PARTS = {part.__name__: part for part in (DQNConfig, DQNHParams, MLP, ScalarHead, UniformReplay)}
@@ -71,7 +71,11 @@ class Experiment:
     hparams: DQNHParams = field(default_factory=DQNHParams)
     loop: LoopConfig = LoopConfig()
     record: RecordConfig = RecordConfig()
-    limits: ClassVar[dict[str, Limit]] = {"seeds": COUNT, "seed": COUNT_OR_NONE, "steps": Limit(1, 2**53)}
+    limits: ClassVar[dict[str, Limit]] = {
+        "seeds": Limit(1, 1_000_000),
+        "seed": COUNT_OR_NONE,
+        "steps": Limit(1, 2**53),
+    }
 
     @property
     def steps_per_iteration(self) -> int:
@@ -106,8 +110,6 @@ def make_experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: 
 
     The preset of the agent and environment applies first; `preset="none"` leaves the agent's defaults.
     """
-    from rollax.presets import preset_for
-
     env = values.get("env", MAIN_ENV)
     start = dataclasses.replace(default_experiment(agent), env=env)
     return with_values(with_values(start, preset_for(agent, env, preset)), values)
@@ -153,7 +155,7 @@ def with_values(tree: Experiment, values: dict[str, Any]) -> Experiment:
         if name in known:
             try:
                 tree = replace_at(tree, known[name].path, coerce(known[name], value))
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 problems.append(f"{name}={value!r} {error}")
     if problems:
         raise ConfigError(problems)
@@ -197,11 +199,6 @@ def _coerce(annotation: Any, value: Any) -> Any:
     if annotation is int and value != int(value if math.isfinite(value) else 0):
         raise TypeError("must be a whole number")
     return annotation(value)
-
-
-def did_you_mean(name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name.replace("-", "_"), list(known), n=3, cutoff=0.4)
-    return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(sorted(known))}"
 
 
 def resolve(tree: Experiment) -> Experiment:
@@ -258,10 +255,11 @@ def from_json(data: Any) -> Experiment:
 def _read(start: Any, data: dict[str, Any], where: str, problems: list[str]) -> Any:
     part = data.get("part", type(start).__name__)
     if part != type(start).__name__:
-        if part not in PARTS:
-            problems.append(f"{where}part={part!r} is not known; {did_you_mean(str(part), PARTS)}")
+        fitting = {name: kind for name, kind in PARTS.items() if issubclass(kind, type(start))}
+        if not isinstance(part, str) or part not in fitting:
+            problems.append(f"{where}part={part!r} does not fit here; {did_you_mean(str(part), fitting)}")
             return start
-        start = PARTS[part]()
+        start = fitting[part]()
     annotated = {leaf.name: leaf for leaf in leaves(start)}
     for name, value in data.items():
         if name == "part":
@@ -276,7 +274,7 @@ def _read(start: Any, data: dict[str, Any], where: str, problems: list[str]) -> 
         else:
             try:
                 start = replace_at(start, (name,), coerce(annotated[name], value))
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 problems.append(f"{where}{name}={value!r} {error}")
     return start
 

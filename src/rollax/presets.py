@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rollax.errors import ConfigError
+from rollax.errors import ConfigError, did_you_mean
 
 # Unit-sized inputs matter more than anything else here: angles and velocities are small numbers.
 CARTPOLE: dict[str, Any] = {
@@ -38,7 +38,7 @@ ACROBOT: dict[str, Any] = {
     "steps": 416_000,
     "num_envs": 32,
     "warm_up_steps": 4_096,
-    "hidden": (128, 64),
+    "hidden": (128, 128),
     "input_scale": (2.0, 2.0, 2.0, 2.0, 1.0, 1.0),
     "capacity": 204_800,
     "batch_size": 256,
@@ -83,8 +83,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def preset_for(agent: str, env: str, preset: str = "auto") -> dict[str, Any]:
     """The leaves that a preset sets: of its name, of the agent in that environment (`auto`), or nothing (`none`)."""
-    from rollax.experiment import did_you_mean
-
     if preset == "none":
         return {}
     if preset == "auto":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,5 +42,11 @@ def plot_runs(run_dirs: Sequence[Path | str], target: Path | str) -> Path:
     axes.set_ylabel("return of training episodes")
     axes.grid(alpha=0.25)
     axes.legend(loc="best", frameon=False)
-    figure.savefig(target, dpi=140)
-    return Path(target)
+    target = Path(target)
+    aside = target.with_name(f".{os.getpid()}.{target.name}")
+    try:
+        figure.savefig(aside, dpi=140)
+        aside.replace(target)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the picture {target} cannot be written: {error}") from error
+    return target

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -49,70 +49,95 @@ class FiveValues:
 
 
 def to_task(env: Any, params: Any, name: str) -> Task:
-    """A `Task` from any environment of the six-value or the five-value protocol with discrete actions."""
+    """A `Task` from any environment of the six-value or the five-value protocol with discrete actions.
+
+    Raises ConfigError where the actions are not discrete, EnvError where the environment breaks the protocol.
+    """
     num_actions = _num_actions(env, params, name)
+    one_hot, interval = _one_hot(env, params, name), _truncation_interval(env, params)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    raw, state = _shapes(name, "reset", env.reset, key, params)
+    raw, state = _expect(name, "reset", 2, lambda: env.reset, key, params)
     action = jax.ShapeDtypeStruct((), jnp.int32)
-    stepped = _shapes(name, "step", env.step, key, state, action, params)
+    stepped = _expect(name, "step", (5, 6), lambda: env.step, key, state, action, params)
     if len(stepped) == 5:
         env = FiveValues(env)
-        stepped = _shapes(name, "step", env.step, key, state, action, params)
-    if len(stepped) != 6 or "final_observation" not in stepped[5]:
-        raise EnvError(
-            f"{name}: step must return (obs, state, reward, terminated, truncated, info) with "
-            f'info["final_observation"], or the older five values; it returns {len(stepped)} values'
-        )
-    if jax.tree.map(lambda x: (x.shape, x.dtype), (raw, state)) != jax.tree.map(
-        lambda x: (x.shape, x.dtype), tuple(stepped[:2])
-    ):
-        raise EnvError(
-            f"{name}: reset and step disagree on the shape or dtype of the observation or state: "
-            f"{_brief((raw, state))} and {_brief(tuple(stepped[:2]))}"
-        )
-    task = Task(env, params, Observation(None), num_actions, _one_hot(env, params), _truncation_interval(env, params))
-    observation = jax.eval_shape(task.observe, raw)
-    if observation.legal is not None and observation.legal.shape != (num_actions,):
-        raise EnvError(f"{name}: the mask of legal actions has shape {observation.legal.shape}, not ({num_actions},)")
-    return Task(env, params, observation, num_actions, task.one_hot, task.truncation_interval)
+        stepped = _expect(name, "step", 6, lambda: env.step, key, state, action, params)
+    obs, next_state, reward, terminated, truncated, info = stepped
+    if not isinstance(info, dict) or "final_observation" not in info:
+        raise EnvError(f'{name}: step must put the true last observation into info["final_observation"]')
+    pairs = {
+        "the observation of reset and step": (raw, obs),
+        'the observation and info["final_observation"]': (raw, info["final_observation"]),
+        "the state of reset and step": (state, next_state),
+    }
+    for what, (one, two) in pairs.items():
+        if _outline(one) != _outline(two):
+            raise EnvError(f"{name}: {what} differ in shape or dtype: {_outline(one)} and {_outline(two)}")
+    for what, value in {"reward": reward, "terminated": terminated, "truncated": truncated}.items():
+        if getattr(value, "shape", None) != ():
+            raise EnvError(f"{name}: step must return one number as {what}, not {_outline(value)}")
+    task = Task(env, params, Observation(None), num_actions, one_hot, interval)
+    observation = _shapes(name, "the observation", task.observe, raw)
+    legal = observation.legal
+    if legal is not None and (legal.shape != (num_actions,) or legal.dtype != bool):
+        raise EnvError(f"{name}: the mask of legal actions is {_outline(legal)}, not bool[{num_actions}]")
+    return replace(task, observation=observation)
 
 
 def _num_actions(env: Any, params: Any, name: str) -> int:
-    space = env.action_space(params) if hasattr(env, "action_space") else None
-    if space is not None and not hasattr(space, "n"):
+    if not hasattr(env, "action_space"):
+        count = getattr(env, "num_actions", None)
+        if not isinstance(count, int) or count < 1:
+            raise EnvError(f"{name}: an environment needs `num_actions` or `action_space(params).n`")
+        return count
+    space = _call(name, "action_space", env.action_space, params)
+    if not hasattr(space, "n"):
         raise ConfigError(
             f"env={name!r} has no discrete actions ({space!r}); rollax trains agents with discrete actions"
         )
-    count = int(space.n) if space is not None else int(getattr(env, "num_actions", 0))
-    if count < 1:
-        raise EnvError(f"{name}: an environment needs `num_actions` or `action_space(params).n`")
-    return count
+    return int(space.n)
 
 
-def _one_hot(env: Any, params: Any) -> int:
-    space = env.observation_space(params) if hasattr(env, "observation_space") else None
-    return int(getattr(space, "n", 0))
+def _one_hot(env: Any, params: Any, name: str) -> int:
+    if not hasattr(env, "observation_space"):
+        return 0
+    return int(getattr(_call(name, "observation_space", env.observation_space, params), "n", 0))
 
 
 def _truncation_interval(env: Any, params: Any) -> int:
-    """Gymnax's time limit is exact: an episode that it cuts has `max_steps_in_episode` steps."""
+    """What the environment promises, or the time limit of one of gymnax's own, which is exact."""
     if hasattr(env, "truncation_interval"):
         return max(1, int(env.truncation_interval))
-    owner = getattr(type(env), "is_truncated", None)
-    inherited = owner is not None and owner.__module__ == "gymnax.environments.environment"
     limit = getattr(params, "max_steps_in_episode", None)
+    theirs = type(env).__module__.startswith("gymnax.environments.") and hasattr(type(env), "is_truncated")
+    inherited = theirs and type(env).is_truncated.__module__ == "gymnax.environments.environment"
     return max(1, int(limit)) if inherited and limit is not None else 1
 
 
+def _expect(name: str, method: str, counts: int | tuple[int, ...], find: Any, *arguments: Any) -> Any:
+    """The shapes that a method of the environment returns, which must be so many."""
+    result = _shapes(name, method, lambda *args: find()(*args), *arguments)
+    allowed = counts if isinstance(counts, tuple) else (counts,)
+    if not isinstance(result, tuple) or len(result) not in allowed:
+        count = len(result) if isinstance(result, tuple) else 1
+        raise EnvError(f"{name}: {method} must return {' or '.join(map(str, allowed))} values; it returns {count}")
+    return result
+
+
 def _shapes(name: str, method: str, function: Any, *arguments: Any) -> Any:
+    return _call(name, method, lambda: jax.eval_shape(function, *arguments))
+
+
+def _call(name: str, method: str, function: Any, *arguments: Any) -> Any:
+    """Calls what somebody else wrote: whatever it raises is an error of the environment."""
     try:
-        return jax.eval_shape(function, *arguments)
+        return function(*arguments)
     except EnvError:
         raise
     except Exception as error:
-        first = str(error).strip().splitlines()
-        raise EnvError(f"{name}: {method} fails with {type(error).__name__}: {first[0] if first else ''}") from error
+        first = [*str(error).strip().splitlines(), ""][0]
+        raise EnvError(f"{name}: {method} fails with {type(error).__name__}: {first}") from error
 
 
-def _brief(tree: Any) -> str:
+def _outline(tree: Any) -> str:
     return str(jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree))

@@ -70,5 +70,7 @@ def _import(name: str) -> tuple[Any, Any]:
     except Exception as error:
         raise EnvError(f"{name} fails with {type(error).__name__}: {error}") from error
     if isinstance(made, tuple):
+        if len(made) != 2:
+            raise EnvError(f"{name} must return an environment, or an environment and its parameters")
         return made
     return made, getattr(made, "default_params", None)

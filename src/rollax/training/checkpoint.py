@@ -25,7 +25,10 @@ def save(folder: Path, tree: Any, meta: dict[str, Any]) -> None:
     aside = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    save_file(flatten(tree), aside / ARRAYS)
+    try:
+        save_file(flatten(tree), aside / ARRAYS)
+    except SafetensorError as error:
+        raise OSError(None, str(error), str(aside)) from error
     (aside / META).write_text(json.dumps(meta, indent=1))
     manifest = {
         name: {"sha256": digest(aside / name), "bytes": (aside / name).stat().st_size} for name in (ARRAYS, META)
@@ -63,8 +66,8 @@ def restore(folder: Path, like: Any, part: str = "") -> Any:
     prefix = f"{part}/" if part else ""
     try:
         with safe_open(folder / ARRAYS, framework="numpy") as file:
-            names = [name for name in file.keys() if name.startswith(prefix)]
-            stored = {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+            names = [name for name in file.keys() if name == part or name.startswith(prefix)]
+            stored = {name.removeprefix(part).removeprefix("/"): file.get_tensor(name) for name in names}
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder}: {ARRAYS} cannot be read: {error}") from error
     return unflatten(stored, like, f"{folder}/{part}".rstrip("/"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TextIO
@@ -20,24 +21,26 @@ class Console:
 
     def say(self, line: str) -> None:
         if not self.quiet:
-            self._clear()
-            print(line, file=self.out, flush=True)
+            self._print(("\r" + " " * self.width + "\r" if self.live and self.width else "") + line)
+            self.width = 0
 
     def progress(self, line: str, last: bool = False) -> None:
         """Shows where the run stands; a terminal's line is written over by the next."""
         if self.quiet:
             return
         if self.live:
-            print("\r" + line.ljust(self.width), end="", file=self.out, flush=True)
+            self._print("\r" + line.ljust(self.width), end="")
             self.width = len(line)
         elif last or time.monotonic() - self.shown >= self.every:
             self.shown = time.monotonic()
-            print(line, file=self.out, flush=True)
+            self._print(line)
 
-    def _clear(self) -> None:
-        if self.live and self.width:
-            print("\r" + " " * self.width + "\r", end="", file=self.out)
-            self.width = 0
+    def _print(self, text: str, end: str = "\n") -> None:
+        try:
+            print(text, end=end, file=self.out, flush=True)
+        except BrokenPipeError:  # whoever read along has gone; the run goes on
+            self.quiet = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def warn(line: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from rollax.errors import CheckpointError, ConfigError
 from rollax.training import checkpoint
+from rollax.training.console import warn
 
 EVALUATION_COLUMNS = (
     "step", "member", "seed", "episodes", "truncated",
@@ -35,8 +36,8 @@ class Table:
         self.lines = [",".join(self.columns)]
         if path.exists():
             for line in path.read_text().splitlines()[1:]:
-                at = int(line.split(",", 1)[0])
-                if at <= step and (at % grid == 0 or at == last):
+                first = line.split(",", 1)[0]
+                if first.isdigit() and int(first) <= step and (int(first) % grid == 0 or int(first) == last):
                     self.lines.append(line)
         self.write()
 
@@ -72,17 +73,20 @@ class RunFolder:
         self.curve = self.path / "curve.png"
         self.lock = self.path / ".lock"
 
+    def make(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"run_dir={self.path} cannot be made: {error.strerror}") from error
+
     def create(self, config: dict[str, Any]) -> None:
+        """Starts a run in the folder, which must not hold one."""
         if self.config.exists():
             raise ConfigError(
                 f"run_dir={self.path} holds a run already; continue it with `rollax resume {self.path}` "
                 "or name another folder"
             )
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self.write_config(config)
-        except OSError as error:
-            raise ConfigError(f"run_dir={self.path} cannot be written: {error.strerror}") from error
+        self.write_config(config)
 
     def write_config(self, config: dict[str, Any]) -> None:
         write_text(self.config, json.dumps(config, indent=1) + "\n")
@@ -92,6 +96,14 @@ class RunFolder:
 
     def read_summary(self) -> dict[str, Any]:
         return read_json(self.summary, f"{self.path} has no summary.json: the run never started")
+
+    def outcome(self) -> dict[str, Any] | None:
+        """The summary of a run that has ended; None of one that goes on, or whose summary cannot be read."""
+        try:
+            summary = self.read_summary()
+            return summary if summary["status"] in ("finished", "failed") else None
+        except (ConfigError, KeyError, TypeError):
+            return None
 
     def read_table(self, path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(io.StringIO(path.read_text()))) if path.exists() else []
@@ -111,25 +123,30 @@ class RunFolder:
         for old in self.checkpoint_steps()[keep:]:
             _remove(self.checkpoints / str(old))
 
-    def newest_good_checkpoint(self) -> tuple[Path | None, dict[str, Any], list[str]]:
-        """The newest checkpoint whose files are whole, what was said of it, and what was wrong with newer ones.
+    def newest_good_checkpoint(self, *, set_aside: bool = False) -> tuple[Path | None, dict[str, Any]]:
+        """The newest checkpoint whose files are whole, and what was said of it; None where there is none at all.
 
-        None where there is no checkpoint at all; CheckpointError where there are only damaged ones.
+        Says what was wrong with newer ones, and with `set_aside` renames them, so that they are not
+        counted among those that are kept.  CheckpointError where there are only damaged ones.
         """
         damaged: list[str] = []
         for step in self.checkpoint_steps():
             path = self.checkpoints / str(step)
             try:
-                return path, checkpoint.verify(path), damaged
+                meta = checkpoint.verify(path)
             except CheckpointError as error:
+                if not path.exists():  # its writer has replaced it by a newer one meanwhile
+                    continue
                 damaged.append(str(error))
+                if set_aside:
+                    path.rename(path.with_name(f"{step}.damaged"))
+                continue
+            for line in damaged:
+                warn(f"{line}; the checkpoint of step {step} is used")
+            return path, meta
         if damaged:
-            raise CheckpointError(
-                "no checkpoint is whole: "
-                + "; ".join(damaged)
-                + f". Delete {self.checkpoints} to start again at step 0"
-            )
-        return None, {}, []
+            raise CheckpointError("; ".join([*damaged, f"no checkpoint in {self.checkpoints} is whole"]))
+        return None, {}
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_text(self.summary, json.dumps(summary, indent=1) + "\n")
@@ -145,7 +162,10 @@ class Lock:
     def __enter__(self) -> Lock:
         import fcntl
 
-        self.file = self.folder.lock.open("a+")
+        try:
+            self.file = self.folder.lock.open("a+")
+        except OSError as error:
+            raise ConfigError(f"run_dir={self.folder.path} cannot be written: {error.strerror}") from error
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -171,6 +191,7 @@ def write_text(path: Path, text: str) -> None:
     aside.write_text(text)
     checkpoint.flush(aside)
     aside.replace(path)
+    checkpoint.flush(path.parent)
 
 
 def read_json(path: Path, missing: str) -> Any:

@@ -80,7 +80,7 @@ class Loop:
 
     def examine(self, state: TrainState, learner: Learner, rollout: Transition, metrics: Metrics) -> Health:
         """The member's health after this iteration: what came first stays."""
-        seen = _floats(rollout.next_obs.features)
+        seen = _floats((rollout.obs.features, rollout.next_obs.features))
         tensors = [rollout.reward, *seen, metrics["loss"], *jax.tree.leaves(learner.params)]
         # One reduction for each: the largest of a tensor with a NaN in it is NaN, which is below nothing.
         broken = jnp.stack([~(jnp.max(jnp.abs(tensor)) < jnp.inf) for tensor in tensors])
@@ -94,7 +94,8 @@ class Loop:
     def watched(self, learner: Learner) -> list[str]:
         """What `examine` looks at, by name."""
         params = [f"weights {leaf_name(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(learner.params)]
-        return ["rewards", *("observations" for _ in _floats(self.task.observation.features)), "loss", *params]
+        features = self.task.observation.features
+        return ["rewards", *("observations" for _ in _floats((features, features))), "loss", *params]
 
 
 def leaf_name(path: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.envs import registry
-from rollax.errors import ConfigError, ResourceError
+from rollax.errors import ConfigError, EnvError, ResourceError
 from rollax.experiment import Experiment, Member, leaves, population, range_problems, resolve
 from rollax.training.evaluate import Best, Evaluator
 from rollax.training.jax_program import JaxProgram, nbytes
@@ -45,25 +46,36 @@ class Plan(NamedTuple):
 def make_plan(experiment: Experiment, start: int = 0) -> Plan:
     """Checks an experiment and lays it out, from step `start` on.
 
-    Raises ConfigError with every problem, EnvError, or ResourceError.
+    Raises ConfigError with every problem, or EnvError.
     """
     problems = range_problems(experiment)
-    if problems:
-        raise ConfigError(problems + _env_problem(experiment.env))
-    task = registry.make(experiment.env)
-    experiment = resolve(experiment)
+    out_of_range = bool(problems)
+    task = None
+    try:
+        task = registry.make(experiment.env)
+    except ConfigError as error:
+        problems += error.problems
+    except EnvError:
+        if not problems:
+            raise
+    if task is None or not experiment.steps_per_iteration > 0 or experiment.choices.replay.n_step < 1:
+        raise ConfigError(problems)
     spec = task.spec(experiment.loop.num_envs, experiment.loop.rollout_length)
     choices = experiment.choices
     warm_up = experiment.iterations(experiment.loop.warm_up_steps)
-    problems = choices.problems(spec)
+    problems += choices.problems(spec)
     least = choices.least_warm_up(spec)
     if warm_up < least:
         problems.append(
             f"warm_up_steps={experiment.loop.warm_up_steps} leaves nothing to learn from; "
             f"the least is warm_up_steps={least * spec.steps_per_iteration}"
         )
+    most = (2**31 - 1) // spec.rollout_length * spec.steps_per_iteration  # rows are counted in 32 bits
+    if experiment.steps > most and not out_of_range:
+        problems.append(f"steps={experiment.steps} must be at most {most} with so few environments")
     if problems:
         raise ConfigError(problems)
+    experiment = resolve(experiment)
     agent = choices.build(spec)
     loop = Loop(agent, task, spec.num_envs, spec.rollout_length)
     evaluator = Evaluator(agent, task, experiment.record.eval_episodes, experiment.record.max_episode_steps)
@@ -72,7 +84,7 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
     log = experiment.iterations(experiment.record.log_steps)
     evaluation = experiment.iterations(experiment.record.eval_steps)
     members = population(experiment)
-    plan = Plan(
+    return Plan(
         experiment=experiment,
         members=members,
         program=JaxProgram(
@@ -85,8 +97,6 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
         log=log,
         evaluation=evaluation,
     )
-    check_memory(plan)
-    return plan
 
 
 def block_length(*boundaries: int) -> int:
@@ -98,8 +108,8 @@ def block_length(*boundaries: int) -> int:
 
 
 def check_memory(plan: Plan) -> None:
-    """Refuses a run whose state cannot fit, with a replay that does."""
-    needed, available = nbytes(plan.shapes()), available_bytes()
+    """Refuses a run whose state cannot fit, with a replay that does.  A tenth is left to the programs."""
+    needed, available = nbytes(plan.shapes()), int(available_bytes() * 0.9)
     if needed <= available:
         return
     message = f"the run needs {gib(needed)} of memory, but only {gib(available)} are free"
@@ -119,23 +129,20 @@ def available_bytes() -> int:
     if statistics and "bytes_limit" in statistics:
         return statistics["bytes_limit"] - statistics["bytes_in_use"]
     try:
-        with open("/proc/meminfo") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        return int(fields["MemAvailable"].split()[0]) * 1024
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(fields["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:  # a container may be allowed less than the machine has
+        group = Path("/sys/fs/cgroup")
+        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        return min(free, int(limit) - int(used)) if limit.isdigit() else free
+    except OSError:
+        return free
 
 
 def gib(count: float) -> str:
     return f"{count / 2**30:.1f} GiB"
-
-
-def _env_problem(name: str) -> list[str]:
-    try:
-        registry.make(name)
-    except ConfigError as error:
-        return error.problems
-    return []
 
 
 def _stack(hparams: Any, members: list[Member]) -> Any:

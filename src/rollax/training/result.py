@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.agents.base import Agent, Learner
+from rollax.envs.base import Task
 from rollax.errors import CheckpointError, ConfigError
-from rollax.experiment import Experiment, from_json, with_values
+from rollax.experiment import Experiment, from_json, population, with_values
 from rollax.training import checkpoint
 from rollax.training.folder import RunFolder
 from rollax.training.plan import Plan, make_plan
 from rollax.training.records import evaluation_rows
-from rollax.types import Observation, Params
+from rollax.types import Params
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,21 @@ class Policy:
 
     agent: Agent
     learner: Learner
+    task: Task
 
     def __call__(self, observation: Any, seed: int = 0) -> np.ndarray:
         """The action for one observation, or actions for a batch of them.
 
         An observation is what the environment shows, or an `Observation` with a mask of legal actions.
         """
-        obs = observation if isinstance(observation, Observation) else Observation(observation)
-        obs = jax.tree.map(jnp.asarray, obs)
-        spec = self.agent.spec.observation
-        single = jax.tree.leaves(obs)[0].ndim == len(jax.tree.leaves(spec)[0].shape)
+        raw = jax.tree.map(jnp.asarray, observation)
+        obs = self.task.observe(raw)
+        wanted = jax.tree.leaves(self.agent.spec.observation.features)
+        extra = {leaf.ndim - len(want.shape) for leaf, want in zip(jax.tree.leaves(obs.features), wanted, strict=True)}
+        if extra not in ({0}, {1}):
+            shapes = jax.tree.map(lambda leaf: leaf.shape, self.agent.spec.observation.features)
+            raise ValueError(f"an observation has the shape {shapes}, with or without a batch in front")
+        single = extra == {0}
         if single:
             obs = jax.tree.map(lambda leaf: leaf[None], obs)
         actions = np.asarray(self._act(self.learner, obs, jax.random.key(seed)))
@@ -65,19 +71,20 @@ class Result:
     @cached_property
     def curves(self) -> dict[str, np.ndarray]:
         """The columns of metrics.csv as arrays `[members, rows]`; what is empty there is NaN here."""
-        return read_columns(RunFolder(self.run_dir).metrics)
+        return read_columns(RunFolder(self.run_dir).metrics, len(population(self.experiment)))
 
     @cached_property
     def evaluations(self) -> dict[str, np.ndarray]:
         """The columns of evaluations.csv, likewise."""
-        return read_columns(RunFolder(self.run_dir).evaluations)
+        return read_columns(RunFolder(self.run_dir).evaluations, len(population(self.experiment)))
 
     def policy(self, member: int = 0, *, best: bool = False) -> Policy:
         """The policy of one member: of its last weights, or of those of its best evaluation."""
         plan = make_plan(self.experiment)
         if not 0 <= member < len(plan.members):
             raise ConfigError(f"member={member} must be in [0, {len(plan.members) - 1}]")
-        params = stored_params(RunFolder(self.run_dir), plan, best=best)
+        path, _ = existing_checkpoint(RunFolder(self.run_dir))
+        params = stored_params(path, plan.shapes()[0].learner.params, best=best)
         return policy_of(plan, jax.tree.map(lambda leaf: leaf[member], params), member)
 
 
@@ -94,7 +101,8 @@ def evaluate_run(
     experiment = from_json(folder.read_config())
     values = {"eval_episodes": episodes, "evaluation_epsilon": epsilon}
     plan = make_plan(with_values(experiment, values))
-    params = stored_params(folder, plan, best=best)
+    path, meta = existing_checkpoint(folder)
+    params = stored_params(path, plan.shapes()[0].learner.params, best=best)
     agent, evaluator = plan.program.loop.agent, plan.program.evaluator
 
     def play(params: Params, keys: Any, episode_keys: Any) -> Any:
@@ -104,7 +112,6 @@ def evaluate_run(
     root = jax.random.key(np.uint32(seed))
     episode_keys = jax.vmap(lambda member: jax.random.fold_in(root, member))(jnp.arange(len(plan.members)))
     result = jax.jit(play)(params, plan.keys, episode_keys)
-    _, meta, _ = folder.newest_good_checkpoint()
     return evaluation_rows(plan, result, meta["step"], {})
 
 
@@ -113,48 +120,52 @@ def policy_of(plan: Plan, params: Params, member: int) -> Policy:
     hparams = jax.tree.map(lambda leaf: leaf[member], plan.hparams)
     # Compiled, so that the memory that comes with a new learner is never allocated.
     learner = jax.jit(lambda key: agent.init(key, hparams)[0])(plan.keys[member])
-    return Policy(agent, agent.with_weights(learner, params))
+    return Policy(agent, agent.with_weights(learner, params), plan.program.loop.task)
 
 
-def stored_params(folder: RunFolder, plan: Plan, *, best: bool) -> Params:
-    """The weights of all members, from the newest good checkpoint."""
-    path, _, _ = folder.newest_good_checkpoint()
+def existing_checkpoint(folder: RunFolder) -> tuple[Path, dict[str, Any]]:
+    path, meta = folder.newest_good_checkpoint()
     if path is None:
         raise CheckpointError(f"{folder.path} has no checkpoint yet")
-    state, _ = plan.shapes()
-    return checkpoint.restore(path, state.learner.params, "best/params" if best else "train/learner/params")
+    return path, meta
+
+
+def stored_params(path: Path, like: Params, *, best: bool) -> Params:
+    """The weights of all members: the last, or those of their best evaluation, if there was one by then."""
+    last = checkpoint.restore(path, like, "train/learner/params")
+    if not best:
+        return last
+    members = jax.tree.leaves(like)[0].shape[0]
+    score = checkpoint.restore(path, jax.ShapeDtypeStruct((members,), jnp.float32), "best/score")
+    if np.isinf(score).any():
+        return last
+    return checkpoint.restore(path, like, "best/params")
 
 
 def starting_weights(run_dir: str, members: int, like: Params) -> Params:
     """The best weights of another run: member by member, or those of its only member for all."""
     folder = RunFolder(run_dir)
-    path, _, _ = folder.newest_good_checkpoint()
-    if path is None:
-        raise CheckpointError(f"init_from={run_dir} has no checkpoint")
-    theirs = len(folder.read_summary()["members"])
+    theirs = len(population(from_json(folder.read_config())))
     if theirs not in (1, members):
         raise ConfigError(f"init_from={run_dir} has {theirs} members; it needs 1 or {members}")
+    path, _ = existing_checkpoint(folder)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((theirs, *leaf.shape[1:]), leaf.dtype), like)
-    params = checkpoint.restore(path, shapes, "best/params")
+    params = stored_params(path, shapes, best=True)
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (members, *leaf.shape[1:])), params)
 
 
-def read_columns(path: Path) -> dict[str, np.ndarray]:
+def read_columns(path: Path, members: int) -> dict[str, np.ndarray]:
     """A table with a column `member` as arrays `[members, rows]`, padded with NaN where a member stopped early."""
-    folder = RunFolder(path.parent)
-    rows = folder.read_table(path)
+    rows = RunFolder(path.parent).read_table(path)
     if not rows:
         return {}
-    by_member: dict[int, list[dict[str, str]]] = {}
-    for row in rows:
-        by_member.setdefault(int(row["member"]), []).append(row)
-    length = max(len(own) for own in by_member.values())
+    own = [[row for row in rows if row["member"] == str(member)] for member in range(members)]
+    length = max(map(len, own))
 
     def column(name: str) -> np.ndarray:
-        table = np.full((len(by_member), length), np.nan)
-        for index, member in enumerate(sorted(by_member)):
-            values = [float(row[name]) if row[name] else np.nan for row in by_member[member]]
-            table[index, : len(values)] = values
+        table = np.full((members, length), np.nan)
+        for member, its in enumerate(own):
+            table[member, : len(its)] = [float(row[name]) if row[name] else np.nan for row in its]
         return table
 
     return {name: column(name) for name in rows[0]}

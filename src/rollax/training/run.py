@@ -16,15 +16,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.errors import INTERRUPTED, PREEMPTED, CheckpointError, NumericError, ResourceError
+from rollax.errors import (
+    INTERRUPTED,
+    PREEMPTED,
+    CheckpointError,
+    ConfigError,
+    NumericError,
+    ResourceError,
+    RollaxError,
+)
 from rollax.experiment import Experiment, differences, from_json, to_json
+from rollax.report import plot_runs
 from rollax.training import checkpoint, records
 from rollax.training.console import Console, duration, table, warn
 from rollax.training.evaluate import Best
 from rollax.training.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
 from rollax.training.jax_program import LOG_ROWS, Programs
 from rollax.training.loop import TrainState
-from rollax.training.plan import Plan, gib, make_plan
+from rollax.training.plan import Plan, check_memory, gib, make_plan
 from rollax.training.result import Result, starting_weights
 
 FIRST_CHUNK = 32  # iterations, before it is known how long one takes
@@ -52,6 +61,7 @@ class Session:
     evaluations: Table
     times: Times
     failed: dict[int, dict[str, Any]] = field(default_factory=dict)
+    saved_step: int = 0  # of the newest checkpoint
     last_return: float | None = None  # mean over members, of the episodes in the last row
     started: float = field(default_factory=time.perf_counter)
 
@@ -66,31 +76,38 @@ def train(
     if compile_cache:
         use_compile_cache()
     plan = make_plan(experiment)
-    if run_dir is None:
-        run_dir = unused_folder(experiment)
-    folder = RunFolder(run_dir)
-    folder.create(to_json(plan.experiment))
-    return drive(plan, folder, Console(quiet), None, {})
+    check_memory(plan)
+    if experiment.init_from:
+        starting_weights(experiment.init_from, len(plan.members), plan.shapes()[0].learner.params)
+    folder = RunFolder(run_dir or unused_folder(experiment))
+    folder.make()
+    with Lock(folder):
+        folder.create(to_json(plan.experiment))
+        return drive(plan, folder, Console(quiet), None, {})
 
 
 def resume(run_dir: str | Path, steps: int | None = None, *, quiet: bool = False, compile_cache: bool = True) -> Result:
     """Continues a run from its newest good checkpoint, or extends a finished one to `steps`."""
     folder, console = RunFolder(run_dir), Console(quiet)
-    experiment = from_json(folder.read_config())
-    ended = folder.read_summary() if folder.summary.exists() else {"status": "running"}
-    if ended["status"] in ("finished", "failed") and (steps is None or steps <= experiment.steps):
-        console.say(f"The run in {folder.path} has {ended['status']} at step {ended['total_steps']:,}.")
-        show_members(console, ended)
-        return Result(folder.path, 0 if ended["status"] == "finished" else NumericError.exit_code)
-    if compile_cache:
-        use_compile_cache()
-    path, meta, damaged = folder.newest_good_checkpoint()
-    for line in damaged:
-        warn(f"{line}; an older checkpoint is used")
-    plan = make_plan(replace(experiment, steps=steps or experiment.steps), meta.get("step", 0))
-    if path is not None:
-        check_origin(path, meta, to_json(plan.experiment))
-    return drive(plan, folder, console, path, meta)
+    folder.read_config()
+    with Lock(folder):
+        experiment = from_json(folder.read_config())
+        ended = folder.outcome()
+        if ended and (steps is None or steps <= experiment.steps):
+            console.say(f"The run in {folder.path} has {ended['status']} at step {ended['total_steps']:,}.")
+            show_members(console, ended)
+            return Result(folder.path, 0 if ended["status"] == "finished" else NumericError.exit_code)
+        if compile_cache:
+            use_compile_cache()
+        path, meta = folder.newest_good_checkpoint(set_aside=True)
+        reached = meta.get("step", 0)
+        if steps is not None and steps < reached:
+            raise ConfigError(f"steps={steps} lies behind the run, which is at step {reached}")
+        plan = make_plan(replace(experiment, steps=steps or experiment.steps), reached)
+        check_memory(plan)
+        if path is not None:
+            check_origin(path, meta, to_json(plan.experiment))
+        return drive(plan, folder, console, path, meta)
 
 
 def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> None:
@@ -101,10 +118,10 @@ def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> No
 
 
 def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, meta: dict[str, Any]) -> Result:
-    """From a checkpoint, or from the start, to the end or to the first signal."""
-    with Lock(folder), signals() as caught:
+    """From a checkpoint, or from the start, to the end or to the first signal.  The caller holds the folder."""
+    step, last = meta.get("step", 0), plan.total * plan.steps_per_iteration
+    with resources(folder), signals() as caught:
         folder.write_config(to_json(plan.experiment))
-        step, last = meta.get("step", 0), plan.total * plan.steps_per_iteration
         record, names = plan.experiment.record, plan.program.loop.agent.metric_names
         session = Session(
             plan=plan,
@@ -113,13 +130,18 @@ def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, me
             metrics=Table(folder.metrics, (*METRIC_COLUMNS, *names), step, record.log_steps, last),
             evaluations=Table(folder.evaluations, EVALUATION_COLUMNS, step, record.eval_steps, last),
             times=Times(**meta.get("times", {})),
+            saved_step=step,
         )
         announce(session, path)
         write_summary(session, "running", step, None)
-        with resources(session, step):
+        try:
             programs = compile_programs(session)
             state, best = begin(session, programs, path)
-            return advance(session, programs, state, best, caught)
+            iteration, state = advance(session, programs, state, best, caught)
+        except BaseException:
+            write_summary(session, "interrupted", session.saved_step, None)
+            raise
+        return finish(session, state, iteration, caught)
 
 
 def announce(session: Session, path: Path | None) -> None:
@@ -157,7 +179,10 @@ def begin(session: Session, programs: Programs, path: Path | None) -> tuple[Trai
     return state, best
 
 
-def advance(session: Session, programs: Programs, state: TrainState, best: Best, caught: list[int]) -> Result:
+def advance(
+    session: Session, programs: Programs, state: TrainState, best: Best, caught: list[int]
+) -> tuple[int, TrainState]:
+    """Runs chunk after chunk; returns the iteration that was reached, which is saved, and its state."""
     plan, log = session.plan, jnp.int32(session.plan.log)
     iteration = int(state.iteration)
     saved, saved_at = (iteration if iteration else -1), time.monotonic()
@@ -177,7 +202,8 @@ def advance(session: Session, programs: Programs, state: TrainState, best: Best,
         wall = (began_wall, began_wall + spent)
         add_metrics(session, records.metric_rows(plan, rows, iteration, stop, wall, session.failed))
         iteration = stop
-        if iteration == plan.total or (iteration > plan.warm_up and iteration % plan.evaluation == 0):
+        due = iteration == plan.total or (iteration > plan.warm_up and iteration % plan.evaluation == 0)
+        if due:
             result, best = programs.evaluate(state.learner, state.key, state.iteration, best)
             step = iteration * plan.steps_per_iteration
             session.evaluations.add(records.evaluation_rows(plan, result, step, session.failed))
@@ -190,7 +216,7 @@ def advance(session: Session, programs: Programs, state: TrainState, best: Best,
             session.evaluations.write_if_due()
     if saved != iteration:
         save(session, state, best, iteration)
-    return finish(session, state, iteration, caught)
+    return iteration, state
 
 
 def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
@@ -236,11 +262,10 @@ def save(session: Session, state: TrainState, best: Best, iteration: int) -> Non
     times = replace(session.times, wall_seconds=session.wall())
     meta = {"step": step, "config": to_json(plan.experiment), "times": asdict(times)}
     session.folder.save_checkpoint(step, {"train": state, "best": best}, meta, plan.experiment.record.keep_checkpoints)
+    session.saved_step = step
 
 
 def finish(session: Session, state: TrainState, iteration: int, caught: list[int]) -> Result:
-    from rollax.report import plot_runs
-
     step = iteration * session.plan.steps_per_iteration
     status, code = "finished", 0
     if caught and iteration < session.plan.total:
@@ -251,11 +276,14 @@ def finish(session: Session, state: TrainState, iteration: int, caught: list[int
     if status == "interrupted":
         session.console.say(f"Interrupted at step {step:,}; continue with `rollax resume {session.folder.path}`")
         return Result(session.folder.path, code)
-    plot_runs([session.folder.path], session.folder.curve)
     show_members(session.console, summary)
     rate, wall = summary["steps_per_second"], duration(summary["wall_seconds"])
     session.console.say(f"{status.capitalize()} in {wall}, {rate:,} steps/s in training.")
-    session.console.say(f"Run folder: {session.folder.path}\nPlot: {session.folder.curve}")
+    session.console.say(f"Run folder: {session.folder.path}")
+    try:
+        session.console.say(f"Plot: {plot_runs([session.folder.path], session.folder.curve)}")
+    except RollaxError as error:
+        warn(str(error))
     return Result(session.folder.path, code)
 
 
@@ -301,17 +329,16 @@ def show_members(console: Console, summary: dict[str, Any]) -> None:
 
 
 @contextmanager
-def resources(session: Session, step: int) -> Generator[None]:
-    """Whatever ends a run before its time leaves it resumable; what the machine lacks is said in one line."""
+def resources(folder: RunFolder) -> Generator[None]:
+    """What the machine lacks is said in one line."""
     try:
         yield
-    except BaseException as error:
-        write_summary(session, "interrupted", step, None)
-        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error):
-            raise ResourceError(f"the device ran out of memory: {str(error).splitlines()[0]}") from error
-        if isinstance(error, OSError):
-            raise ResourceError(f"{session.folder.path} cannot be written: {error.strerror or error}") from error
-        raise
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise ResourceError(f"the device ran out of memory: {str(error).splitlines()[0]}") from error
+    except OSError as error:
+        raise ResourceError(f"{folder.path} cannot be written: {error.strerror or error}") from error
 
 
 @contextmanager
