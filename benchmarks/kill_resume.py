@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 SHAPE = (
-    *("--seeds", "3", "--steps", "400000", "--num-envs", "32", "--hidden", "32", "--preset", "none"),
+    *("--seeds", "3", "--steps", "4000000", "--num-envs", "32", "--hidden", "32", "--preset", "none"),
     *("--capacity", "9600", "--batch-size", "32", "--checkpoint-seconds", "0.5", "--chunk-seconds", "0.2"),
 )
 

@@ -61,7 +61,8 @@ class Loop:
         if learn:
             learner, memory, metrics = self.agent.learn(learner, memory, rollout, learn_key)
         health = self.examine(state, learner, rollout, metrics)
-        learner = jax.tree.map(lambda new, old: jnp.where(health.cause == 0, new, old), learner, state.learner)
+        well = health.cause == 0
+        learner = jax.tree.map(lambda new, old: jax.lax.select(well, new, old), learner, state.learner)
         numbers = [*episodes, jnp.float32(learn), *(metrics[name] for name in self.agent.metric_names)]
         window = state.window + jnp.stack(numbers)
         return TrainState(state.iteration + 1, state.key, learner, memory, envs, window, health)

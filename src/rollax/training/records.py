@@ -11,13 +11,14 @@ from typing import Any
 import jax
 import numpy as np
 
+import rollax
 from rollax.training.checkpoint import params_sha256
 from rollax.training.evaluate import Evaluation
 from rollax.training.folder import RunFolder
 from rollax.training.loop import WINDOW_COLUMNS, Health
 from rollax.training.plan import Plan, available_bytes, gib
 
-VERSIONS = ("rollax", "jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
 
 
 def failures(plan: Plan, health: Health) -> dict[int, dict[str, Any]]:
@@ -132,7 +133,7 @@ def summarize(
         **{name: round(seconds, 3) for name, seconds in times.items()},
         "steps_per_second": round(step * len(members) / train_seconds) if train_seconds else None,
         "device": device_name(),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in VERSIONS},
+        "versions": versions(),
         "members": members,
     }
 
@@ -146,11 +147,16 @@ def _finite(cell: str | None) -> float | None:
     return float(cell) if cell and math.isfinite(float(cell)) else None
 
 
+def versions() -> dict[str, str]:
+    """Of Python, this library (which may run from its source) and the packages that decide what is computed."""
+    own = {"python": platform.python_version(), "rollax": rollax.__version__}
+    return own | {name: version(name) for name in PACKAGES}
+
+
 def machine() -> dict[str, Any]:
     """Versions, backend, devices and memory."""
     return {
-        "python": platform.python_version(),
-        **{name: version(name) for name in VERSIONS},
+        **versions(),
         "platform": platform.platform(),
         "backend": jax.default_backend(),
         "devices": [str(device) for device in jax.devices()],
