@@ -112,7 +112,7 @@ def check_memory(plan: Plan) -> None:
     needed, available = nbytes(plan.shapes()), int(available_bytes() * 0.9)
     if needed <= available:
         return
-    message = f"the run needs {gib(needed)} of memory, but only {gib(available)} are free"
+    message = f"the run needs {memory_size(needed)} of memory, but only {memory_size(available)} are free"
     replay = getattr(plan.experiment.choices, "replay", None)
     if replay is not None:
         held = nbytes(plan.shapes()[0].memory)
@@ -141,8 +141,8 @@ def available_bytes() -> int:
         return free
 
 
-def gib(count: float) -> str:
-    return f"{count / 2**30:.1f} GiB"
+def memory_size(count: float) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
 def _stack(hparams: Any, members: list[Member]) -> Any:

@@ -16,7 +16,7 @@ from rollax.training.checkpoint import params_sha256
 from rollax.training.evaluate import Evaluation
 from rollax.training.folder import RunFolder
 from rollax.training.loop import WINDOW_COLUMNS, Health
-from rollax.training.plan import Plan, available_bytes, gib
+from rollax.training.plan import Plan, available_bytes, memory_size
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
 
@@ -162,5 +162,5 @@ def machine() -> dict[str, Any]:
         "devices": [str(device) for device in jax.devices()],
         "device_kind": jax.devices()[0].device_kind,
         "cores": os.cpu_count(),
-        "memory_free": gib(available_bytes()),
+        "memory_free": memory_size(available_bytes()),
     }

@@ -33,7 +33,7 @@ from rollax.training.evaluate import Best
 from rollax.training.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
 from rollax.training.jax_program import LOG_ROWS, Programs
 from rollax.training.loop import TrainState
-from rollax.training.plan import Plan, check_memory, gib, make_plan
+from rollax.training.plan import Plan, check_memory, make_plan, memory_size
 from rollax.training.result import Result, starting_weights
 
 FIRST_CHUNK = 32  # iterations, before it is known how long one takes
@@ -160,7 +160,9 @@ def announce(session: Session, path: Path | None) -> None:
 def compile_programs(session: Session) -> Programs:
     programs = session.plan.program.compile(session.plan.keys, session.plan.hparams)
     session.times.compile_seconds += programs.compile_seconds
-    session.console.say(f"Compiled in {programs.compile_seconds:.1f} s; the run takes {gib(programs.memory_bytes)}.")
+    session.console.say(
+        f"Compiled in {programs.compile_seconds:.1f} s; the run takes {memory_size(programs.memory_bytes)}."
+    )
     return programs
 
 
