@@ -17,6 +17,7 @@ from rollax.envs.base import reset_envs
 from rollax.replay import UniformReplay, unpack
 from rollax.training import checkpoint
 from rollax.training.jax_program import LOG_ROWS, nbytes
+from rollax.training.plan import block_length
 
 NAMES = list(FAMILY)
 WARM_UP = 8
@@ -42,6 +43,29 @@ def test_chunk_length_and_stops_change_no_bit(name, cartpole):
     for stop in (9, 10, 31, 60):
         pieces = run(pieces, jnp.int32(stop))
     assert equal(whole, pieces)
+
+
+def test_an_inner_loop_is_the_same_run(cartpole):
+    """What a GPU runs: blocks of fixed length inside; the same iterations, equal to rounding."""
+    keys, hparams, log = seed_keys(0, 1), stack_hparams(2), jnp.int32(10)
+    results = []
+    for block in (1, 5):
+        program = make_program(cartpole, small("double"), block=block)
+        state = start(program, keys, hparams, 10)
+        results.append(jax.jit(lambda state, p=program: p.repeat(state, jnp.int32(60), log, learn=True))(state))
+    (one, one_rows), (five, five_rows) = results
+    assert int(one.iteration) == int(five.iteration) == 60
+    np.testing.assert_allclose(one_rows, five_rows, rtol=1e-4, atol=1e-4)
+    for left, right in zip(*map(jax.tree.leaves, (one.learner.params, five.learner.params)), strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-5)
+
+
+def test_blocks_divide_every_boundary(monkeypatch):
+    assert block_length(6_464, 64, 65, 647) == 1
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert block_length(6_400, 640, 128, 64, 0) == 64
+    assert block_length(6_400, 96, 64, 640, 0) == 32
+    assert block_length(7, 1, 1, 7, 0) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)

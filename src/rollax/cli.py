@@ -83,7 +83,7 @@ def flag_value(flags: list[str], name: str) -> str | None:
 
 def parse_train(start: Any, flags: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The leaves that flags set, and the options that are not part of an experiment."""
-    from rollax.experiment import leaves
+    from rollax.experiment import FAMILY, leaves
 
     fields: list[tuple[str, Any, Any]] = []
     known = [leaf for leaf in leaves(start) if leaf.name != "agent"]
@@ -101,15 +101,15 @@ def parse_train(start: Any, flags: list[str]) -> tuple[dict[str, Any], dict[str,
         described("compile_cache", bool, True, "Keep compiled programs on disk for the next run."),
     ]
     form = dataclasses.make_dataclass("Train", fields)
-    parsed = parse(form, flags, f"rollax train {start.agent}", TRAIN_HELP)
+    parsed = parse(form, flags, "rollax train [AGENT]", TRAIN_HELP.format(agents=", ".join(FAMILY), agent=start.agent))
     values = {leaf.name: getattr(parsed, leaf.name) for leaf in known}
     options = {name: getattr(parsed, name) for name in ("run_dir", "quiet", "compile_cache")}
     return values, options
 
 
 TRAIN_HELP = (
-    "Train an agent. A list of numbers for a hyper-parameter makes a population: settings x seeds, all in one "
-    "compiled program. The defaults shown are those of this agent in this environment."
+    "Train an agent: {agents}. A list of numbers for a hyper-parameter makes a population: settings x seeds, all in "
+    "one compiled program. The defaults shown are those of {agent} in this environment."
 )
 
 

@@ -206,7 +206,13 @@ def resolve(tree: Experiment) -> Experiment:
     unit = tree.steps_per_iteration
 
     def grid(asked: int, share: int) -> int:
-        return max(1, math.ceil((asked or tree.steps / share) / unit)) * unit
+        if asked:
+            return math.ceil(asked / unit) * unit
+        iterations = max(1, math.ceil(tree.steps / share / unit))
+        # A multiple of a power of two: the more the boundaries of a run have in common, the longer the
+        # inner loop of a GPU can be.
+        coarse = 2 ** max(0, iterations.bit_length() - 3)
+        return round(iterations / coarse) * coarse * unit
 
     log_steps = grid(tree.record.log_steps, 100)
     eval_steps = grid(tree.record.eval_steps, 10)
