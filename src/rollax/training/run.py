@@ -149,7 +149,8 @@ def announce(session: Session, path: Path | None) -> None:
     settings = len(plan.members) // experiment.seeds
     total = plan.total * plan.steps_per_iteration
     rounded = f" (rounded up from {experiment.steps:,})" if total != experiment.steps else ""
-    what = f"{experiment.seeds} seeds" + (f" x {settings} settings" if settings > 1 else "")
+    what = "1 seed" if experiment.seeds == 1 else f"{experiment.seeds} seeds"
+    what += f" x {settings} settings" if settings > 1 else ""
     session.console.say(
         f"{experiment.agent} on {experiment.env}, {what}, {total:,} steps each{rounded}, on {records.device_name()}"
     )
