@@ -90,6 +90,17 @@ class Choice(Probe):
 
 
 @dataclass(frozen=True)
+class Lottery(Probe):
+    """The reward is 0 or 4 with equal chances, and nothing shows which."""
+
+    def observe(self, state):
+        return jnp.array([1.0, 0.0])
+
+    def reward(self, state, action):
+        return 4 * state["flag"]
+
+
+@dataclass(frozen=True)
 class Chain(Probe):
     """The first action decides what is paid with the last step."""
 
@@ -157,6 +168,41 @@ class Breaks(Probe):
     def reward(self, state, action):
         broken = (state["time"] >= self.after) & (state["flag"] > 0)
         return jnp.where(broken & (self.what == "reward"), jnp.nan, 1.0)
+
+
+@dataclass(frozen=True)
+class Fair(Probe):
+    """One of several probes in each episode; a row of flags shows which.  One training tells of them all."""
+
+    booths: tuple[Probe, ...] = ()
+    num_actions: int = 3
+
+    def reset(self, key, params):
+        booth_key, flag_key = jax.random.split(key)
+        _, state = Probe.reset(self.booths[0], flag_key, params)
+        state = {**state, "booth": jax.random.randint(booth_key, (), 0, len(self.booths))}
+        return self.observe(state), state
+
+    def at_booth(self, state, values):
+        return jax.tree.map(lambda *rows: jnp.stack([jnp.asarray(row) for row in rows])[state["booth"]], *values)
+
+    def observe(self, state):
+        shown = [Observation(*o) if isinstance(o := p.observe(state), Observation) else Observation(o, None) for p in self.booths]
+        everything = jnp.ones(self.num_actions, bool)
+        shown = [Observation(o.features, everything if o.legal is None else o.legal) for o in shown]
+        features, legal = self.at_booth(state, shown)
+        return Observation(jnp.concatenate([jax.nn.one_hot(state["booth"], len(self.booths)), features]), legal)
+
+    def step(self, key, state, action, params):
+        reward = self.at_booth(state, [jnp.float32(p.reward(state, action)) for p in self.booths])
+        first = jnp.where(state["time"] == 0, action, state["first"]).astype(jnp.int32)
+        last = {**state, "time": state["time"] + 1, "first": first}
+        done = last["time"] >= self.at_booth(state, [p.episode_length for p in self.booths])
+        late = self.at_booth(state, [p.truncates for p in self.booths])
+        new_obs, new = self.reset(key, params)
+        final = self.observe(last)
+        obs, state = jax.tree.map(lambda a, b: jnp.where(done, a, b), (new_obs, new), (final, last))
+        return obs, state, reward, done & ~late, done & late, {"final_observation": final}
 
 
 def task(probe: Probe, interval: int | None = None) -> Task:

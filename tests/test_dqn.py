@@ -12,11 +12,14 @@ import pytest
 from probes import Constant, task
 from training_tools import small, stack_hparams
 
-from rollax.agents.dqn import DQNHParams
+from rollax.agents.base import epsilon_at, make_optimizer
+from rollax.agents.dqn import FAMILY, DQNHParams
+from rollax.backups import MunchausenBackup
 from rollax.replay import Batch
 from rollax.types import Observation
 
 MADE = task(Constant())
+KEY = jax.random.key(11)
 
 
 def make(config, **values):
@@ -49,7 +52,7 @@ def test_the_target_by_hand(double):
     online = agent.returns(learner.params, batch.obs).mean()
     online_next = agent.returns(learner.params, batch.next_obs).mean()
     target_next = agent.returns(learner.target_params, batch.next_obs).mean()
-    losses = agent.bellman_losses(learner.params, learner, batch)
+    losses = agent.bellman_error(learner.params, learner, batch, KEY).loss
     for row in range(5):
         chosen = int(jnp.argmax((online_next if double else target_next)[row]))
         goal = batch.reward[row] + 0.9 * target_next[row, chosen]
@@ -62,18 +65,20 @@ def test_the_bootstrap_maximum_is_over_legal_actions():
     best = jnp.argmax(agent.returns(learner.target_params, batch.next_obs).mean(), axis=-1)
     masked = batch._replace(next_obs=batch.next_obs._replace(legal=jax.nn.one_hot(1 - best, 2).astype(bool)))
     target_next = agent.returns(learner.target_params, batch.next_obs).mean()
-    values = agent.returns(learner.params, batch.obs).at(batch.action).values
+    values = agent.returns(learner.params, batch.obs).under(jax.nn.one_hot(batch.action, 2)).values
     goal = batch.reward + 0.9 * jnp.min(target_next, axis=-1)
-    losses = agent.bellman_losses(learner.params, learner, masked)
+    losses = agent.bellman_error(learner.params, learner, masked, KEY).loss
     np.testing.assert_allclose(losses, 0.5 * (values - goal) ** 2, rtol=1e-4)
 
 
-def test_the_loss_reads_the_target_network_and_sends_it_no_gradient():
-    agent, learner, _ = make(small("double"))
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_loss_reads_the_target_network_and_sends_it_no_gradient(name):
+    """A target network that no loss reads would give the same loss with any weights."""
+    agent, learner, _ = make(small(name))
     batch = batch_of()
 
     def loss(target_params):
-        return jnp.sum(agent.bellman_losses(learner.params, learner._replace(target_params=target_params), batch))
+        return jnp.sum(agent.bellman_error(learner.params, learner._replace(target_params=target_params), batch, KEY).loss)
 
     assert float(loss(learner.target_params)) != float(loss(other_params(agent, 3)))
     gradient = jax.grad(loss)(learner.target_params)
@@ -89,11 +94,11 @@ def test_no_gradient_flows_through_the_successor():
     goal = np.asarray(batch.reward + 0.9 * jnp.max(targets, axis=-1))
 
     def against_constant(params):
-        return jnp.sum(0.5 * (agent.returns(params, batch.obs).at(batch.action).values - goal) ** 2)
+        return jnp.sum(0.5 * (agent.returns(params, batch.obs).under(jax.nn.one_hot(batch.action, 2)).values - goal) ** 2)
 
     def whole(params):
         moved = learner._replace(params=params, target_params=params)
-        return jnp.sum(agent.bellman_losses(params, moved, batch))
+        return jnp.sum(agent.bellman_error(params, moved, batch, KEY).loss)
 
     ours, expected = jax.grad(whole)(learner.params), jax.grad(against_constant)(learner.params)
     for one, two in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
@@ -117,7 +122,7 @@ def test_target_weights_move_softly_or_by_copies(period, step):
     memory = filled(agent, memory)
     for count in range(1, 7):
         before = learner
-        learner, _ = agent.gradient_step(learner, memory, jax.random.key(count))
+        (learner, memory), _ = agent.gradient_step((learner, memory), jax.random.key(count))
         share = step if count % period == 0 else 0.0
         for new, old, target in zip(
             *map(jax.tree.leaves, (learner.params, before.target_params, learner.target_params)), strict=True
@@ -127,8 +132,7 @@ def test_target_weights_move_softly_or_by_copies(period, step):
 
 def test_max_grad_norm_scales_the_whole_gradient():
     """A library that clips each number on its own changes the direction; this must not."""
-    agent, _, _ = make(small("dqn"))
-    rule = agent.optimizer(DQNHParams(max_grad_norm=1.0, learning_rate=1.0))
+    rule = make_optimizer("adam", DQNHParams(max_grad_norm=1.0, learning_rate=1.0))
     clip = optax.clip_by_global_norm(1.0)
     gradient = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([4.0])}
     clipped, _ = clip.update(gradient, clip.init(gradient))
@@ -144,8 +148,7 @@ def test_max_grad_norm_scales_the_whole_gradient():
 def test_adam_and_rmsprop_by_hand():
     gradient = {"w": jnp.array([0.5])}
     for optimizer in ("adam", "rmsprop"):
-        agent, _, _ = make(small("dqn", optimizer=optimizer))
-        rule = agent.optimizer(DQNHParams(learning_rate=0.1, optimizer_eps=0.01, max_grad_norm=100.0))
+        rule = make_optimizer(optimizer, DQNHParams(learning_rate=0.1, optimizer_eps=0.01, max_grad_norm=100.0))
         update, _ = rule.update(gradient, rule.init(gradient))
         if optimizer == "adam":
             expected = -0.1 * 0.5 / (0.5 + 0.01)
@@ -160,12 +163,12 @@ def test_schedules_are_linear_in_environment_steps():
     )
     for iterations, expected in ((0, 1.0), (50, 0.6), (100, 0.2), (1_000, 0.2)):
         at = learner._replace(gradient_steps=jnp.int32(2 * iterations))
-        np.testing.assert_allclose(agent.epsilon(at), expected, rtol=1e-5)
+        np.testing.assert_allclose(epsilon_at(at.hparams, agent.env_steps(at)), expected, rtol=1e-5)
     gradient = {"w": jnp.array([1.0])}
     hparams = DQNHParams(learning_rate=0.1, learning_rate_end=0.5, learning_rate_steps=100.0, max_grad_norm=10.0)
     sizes = []
     for steps in (0.0, 50.0, 100.0, 500.0):
-        rule = agent.optimizer(hparams, steps)
+        rule = make_optimizer("adam", hparams, steps)
         sizes.append(float(-rule.update(gradient, rule.init(gradient))[0]["w"][0]))
     np.testing.assert_allclose(sizes, [0.1, 0.075, 0.05, 0.05], rtol=1e-4)
 
@@ -175,7 +178,7 @@ def test_verbs_are_pure():
     agent, learner, memory = make(small("double"))
     memory = filled(agent, memory)
     before = jax.tree.map(np.array, (learner, memory))
-    first, second = (agent.gradient_step(learner, memory, jax.random.key(5)) for _ in range(2))
+    first, second = (agent.gradient_step((learner, memory), jax.random.key(5)) for _ in range(2))
     for pair in ((first, second), (before, (learner, memory))):
         for left, right in zip(*map(jax.tree.leaves, pair), strict=True):
             np.testing.assert_array_equal(left, right)
@@ -198,3 +201,110 @@ def test_weights_of_another_learner_replace_both_networks():
     for name in ("params", "target_params"):
         for one, two in zip(jax.tree.leaves(getattr(moved, name)), jax.tree.leaves(params), strict=True):
             np.testing.assert_array_equal(one, two)
+
+
+def test_priorities_of_a_sample_reach_the_replay():
+    """After a gradient step a prioritised replay holds the errors of what was drawn, to the exponent."""
+    agent, learner, memory = make(small("prioritized"), priority_exponent=0.5)
+    memory = filled(agent, memory)
+    (_, after), _ = agent.gradient_step((learner, memory), KEY)
+    sample_key, loss_key = jax.random.split(KEY)
+    sample = agent.config.replay.sample(memory, sample_key, 64, learner.hparams.discount, 0.4, agent.spec)
+    error = agent.bellman_error(learner.params, learner, sample.batch, loss_key)
+    env, leaf = sample.handle
+    held = np.asarray(after.tree.levels[0]).reshape(8, -1)[env, leaf]
+    np.testing.assert_allclose(held, np.sqrt(error.priority), rtol=1e-4)
+    values = agent.returns(learner.params, sample.batch.obs).under(jax.nn.one_hot(sample.batch.action, 2)).values
+    np.testing.assert_allclose(error.priority, np.abs(values - 1.0), rtol=1e-4)  # every return is 1
+
+
+def test_importance_weights_reach_the_loss_and_are_annealed():
+    agent, learner, memory = make(
+        small("prioritized", loss="squared"), importance_start=0.2, importance_end=1.0, importance_steps=800.0
+    )
+    memory = filled(agent, memory)
+    priorities = jnp.linspace(0.1, 9.0, 8)
+    memory = agent.config.replay.reprioritize(memory, (jnp.arange(8), jnp.zeros(8, jnp.int32)), priorities, 1.0, agent.spec)
+    sample_key, loss_key = jax.random.split(KEY)
+    for iterations, exponent in ((0, 0.2), (50, 0.6), (100, 1.0), (999, 1.0)):
+        at = learner._replace(gradient_steps=jnp.int32(iterations))
+        _, metrics = agent.gradient_step((at, memory), KEY)
+        sample = agent.config.replay.sample(memory, sample_key, 64, 0.99, exponent, agent.spec)
+        error = agent.bellman_error(at.params, at, sample.batch, loss_key)
+        assert np.ptp(sample.weight) > 0.1
+        np.testing.assert_allclose(metrics["loss"], jnp.mean(sample.weight * error.loss), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["noisy", "iqn", "rainbow", "irainbow"])
+def test_every_pass_of_the_loss_has_randomness_of_its_own(name):
+    """With weights that are all the same, the three passes still disagree; and another key gives another loss."""
+    agent, learner, _ = make(small(name))
+    batch = batch_of()
+    first, same, other = (agent.bellman_error(learner.params, learner, batch, key).loss for key in (KEY, KEY, jax.random.key(5)))
+    np.testing.assert_array_equal(first, same)
+    assert np.all(np.asarray(first) != np.asarray(other))
+    # Against itself: state as its own successor without reward, where the same noise would leave no error at all.
+    still = batch._replace(next_obs=batch.obs, reward=jnp.zeros(5), discount=jnp.ones(5))
+    chosen = jnp.argmax(agent.returns(learner.params, still.obs).mean(), axis=-1)
+    error = agent.bellman_error(learner.params, learner, still._replace(action=chosen), KEY)
+    assert np.all(np.asarray(error.priority) > 1e-9)
+
+
+@pytest.mark.parametrize("name", ["noisy", "rainbow", "irainbow"])
+def test_noise_explores_and_is_absent_from_evaluations(name):
+    config = small(name)
+    agent, learner, _ = make(
+        replace(config, streams=config.streams.clone(noise_scale=3.0)), epsilon_start=0.0, epsilon_end=0.0
+    )
+    obs = Observation(jax.random.normal(jax.random.key(0), (200, 2)))
+    tries = [agent.act(learner, obs, jax.random.key(k), explore=True)[0].tolist() for k in range(6)]
+    calm = [agent.act(learner, obs, jax.random.key(k), explore=False)[0].tolist() for k in range(6)]
+    assert len(set(map(tuple, tries))) > 1
+    assert len(set(map(tuple, calm))) == 1
+    greedy = jnp.argmax(agent.returns(learner.params, obs).mean(), axis=-1)
+    assert calm[0] == greedy.tolist()
+
+
+def test_iqn_bootstraps_from_the_target_network():
+    """With target weights whose every return is 7, the loss is that against reward + discount * 7."""
+    agent, learner, _ = make(small("iqn", loss="squared"))
+
+    def constant(path, leaf):
+        place = jax.tree_util.keystr(path)
+        if "advantage" not in place:
+            return leaf
+        return jnp.full_like(leaf, 7.0) if "bias" in place else jnp.zeros_like(leaf)
+
+    learner = learner._replace(target_params=jax.tree_util.tree_map_with_path(constant, learner.params))
+    batch = batch_of()
+    error = agent.bellman_error(learner.params, learner, batch, KEY)
+    now_key = jax.random.split(KEY, 4)[0]
+    predicted = agent.returns(learner.params, batch.obs, now_key).under(jax.nn.one_hot(batch.action, 2))
+    goal = (batch.reward + 0.9 * 7.0)[:, None]
+    weight = jnp.abs(predicted.taus - (goal < predicted.values))
+    expected = jnp.sum(weight * 0.5 * (goal - predicted.values) ** 2, axis=1)
+    np.testing.assert_allclose(error.loss, expected, rtol=1e-4)
+
+
+def test_the_munchausen_target_by_hand():
+    """Vieillard et al. 2020, equation 1, with everything of the target weights."""
+    config = small("munchausen", loss="squared", backup=MunchausenBackup(0.5, 0.9, -1.0))
+    agent, learner, _ = make(config)
+    learner = learner._replace(target_params=other_params(agent, 7))
+    batch = batch_of()
+    target_now = np.asarray(agent.returns(learner.target_params, batch.obs).mean(), np.float64)
+    target_next = np.asarray(agent.returns(learner.target_params, batch.next_obs).mean(), np.float64)
+    online = np.asarray(agent.returns(learner.params, batch.obs).mean())
+    error = agent.bellman_error(learner.params, learner, batch, KEY)
+
+    def policy(q):
+        weights = np.exp((q - q.max()) / 0.5)
+        return weights / weights.sum()
+
+    for row in range(5):
+        action = int(batch.action[row])
+        now, later = policy(target_now[row]), policy(target_next[row])
+        bonus = 0.9 * np.clip(0.5 * np.log(now[action]), -1.0, 0.0)
+        follows = np.sum(later * (target_next[row] - 0.5 * np.log(later)))
+        goal = float(batch.reward[row]) + bonus + 0.9 * follows
+        np.testing.assert_allclose(error.loss[row], 0.5 * (online[row, action] - goal) ** 2, rtol=1e-4)

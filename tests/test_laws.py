@@ -11,15 +11,15 @@ import pytest
 from probes import Breaks, Masked, task
 from training_tools import LOG, advance, make_program, seed_keys, small, stack_hparams, start
 
-from rollax.agents.dqn import FAMILY
+from rollax.agents.names import AGENTS
 from rollax.envs import registry
 from rollax.envs.base import reset_envs
-from rollax.replay import UniformReplay, unpack
+from rollax.replay import PrioritizedReplay, UniformReplay, unpack
 from rollax.training import checkpoint
 from rollax.training.jax_program import LOG_ROWS, nbytes
 from rollax.training.plan import block_length
 
-NAMES = list(FAMILY)
+NAMES = list(AGENTS)
 WARM_UP = 8
 
 
@@ -36,7 +36,7 @@ def equal(left, right):
 @pytest.mark.parametrize("name", NAMES)
 def test_chunk_length_and_stops_change_no_bit(name, cartpole):
     program = make_program(cartpole, small(name), rollout_length=2)
-    keys, hparams = seed_keys(0, 1), stack_hparams(2)
+    keys, hparams = seed_keys(0, 1), stack_hparams(2, name)
     run = jax.jit(lambda state, stop: program.repeat(state, stop, LOG, learn=True)[0])
     whole = run(start(program, keys, hparams, WARM_UP), jnp.int32(60))
     pieces = start(program, keys, hparams, WARM_UP)
@@ -71,7 +71,7 @@ def test_blocks_divide_every_boundary(monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_saving_and_loading_change_no_bit(name, cartpole, tmp_path):
     program = make_program(cartpole, small(name))
-    keys, hparams = seed_keys(3, 4), stack_hparams(2)
+    keys, hparams = seed_keys(3, 4), stack_hparams(2, name)
     run = jax.jit(lambda state, stop: program.repeat(state, stop, LOG, learn=True)[0])
     state = run(start(program, keys, hparams, WARM_UP), jnp.int32(30))
     checkpoint.save(tmp_path / "30", state, {})
@@ -85,10 +85,10 @@ def test_saving_and_loading_change_no_bit(name, cartpole, tmp_path):
 def test_a_member_matches_its_own_run_and_seeds_differ(name, cartpole):
     """To rounding: a batched product adds in another order than a single one."""
     program = make_program(cartpole, small(name))
-    together = start(program, seed_keys(*range(10)), stack_hparams(10), WARM_UP)
+    together = start(program, seed_keys(*range(10)), stack_hparams(10, name), WARM_UP)
     together = advance(program, together, WARM_UP + 50)
     for member in (0, 7):
-        alone = advance(program, start(program, seed_keys(member), stack_hparams(1), WARM_UP), WARM_UP + 50)
+        alone = advance(program, start(program, seed_keys(member), stack_hparams(1, name), WARM_UP), WARM_UP + 50)
         for many, one in zip(*map(jax.tree.leaves, (together.learner.params, alone.learner.params)), strict=True):
             np.testing.assert_allclose(many[member], one[0], atol=1e-5)
     kernels = jax.tree.leaves(together.learner.params)[-1]
@@ -109,8 +109,9 @@ def test_settings_of_a_population_differ_and_a_seed_keeps_its_key(cartpole):
 @pytest.mark.parametrize("name", NAMES)
 def test_no_key_is_used_twice(name, cartpole):
     """One member: the checker does not see through `vmap`, which moves the axes of key arrays."""
-    loop = make_program(cartpole, small(name, gradient_steps=2), rollout_length=2).loop
-    hparams = jax.tree.map(lambda leaf: leaf[0], stack_hparams(1))
+    several = {} if name == "pqn" else {"gradient_steps": 2}
+    loop = make_program(cartpole, small(name, **several), rollout_length=2).loop
+    hparams = jax.tree.map(lambda leaf: leaf[0], stack_hparams(1, name))
     with jax.debug_key_reuse(True):
         state = jax.jit(loop.init)(jax.random.key(0), hparams)
         for _ in range(3):
@@ -122,11 +123,19 @@ def test_no_key_is_used_twice(name, cartpole):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_illegal_action_is_ever_taken(name):
-    """The mask of what was stored is looked up for every action that was stored beside it."""
-    program = make_program(task(Masked()), small(name))
-    state = advance(program, start(program, seed_keys(0, 1), stack_hparams(2), WARM_UP), 250)
-    legal = np.asarray(state.memory.observations.legal)[:, :, :250]
-    actions = np.asarray(unpack(state.memory.steps)[0])[:, :, :250]
+    """Only an illegal action pays 10: it would show in the sums of every window and of every evaluation."""
+    program = make_program(task(Masked()), small(name), rollout_length=2)
+    state = start(program, seed_keys(0, 1), stack_hparams(2, name), WARM_UP)
+    state = advance(program, state, 200)
+    assert np.all(np.asarray(state.window[:, 0]) > 400)  # episodes
+    assert np.all(np.asarray(state.window[:, 1]) <= 3 * np.asarray(state.window[:, 0]))  # their returns
+    result = program.evaluator(state.learner, state.key)
+    assert np.max(result.returns) <= 3
+    if not hasattr(state.memory, "_fields"):
+        return
+    ring = getattr(state.memory, "ring", state.memory)
+    legal = np.asarray(ring.observations.legal)[:, :, :200]
+    actions = np.asarray(unpack(ring.steps)[0])[:, :, :200]
     assert np.take_along_axis(legal, actions[..., None], axis=-1).all()
     assert set(np.unique(actions)) == {0, 1}
 
@@ -148,9 +157,10 @@ def test_a_chunk_moves_nothing_between_host_and_device(cartpole):
 
 
 @pytest.mark.parametrize("members", [1, 4])
-def test_a_chunk_updates_its_state_in_place(members, cartpole):
+@pytest.mark.parametrize("kind", [UniformReplay, PrioritizedReplay])
+def test_a_chunk_updates_its_state_in_place(kind, members, cartpole):
     """The program aliases its state, and needs far less beside it than a copy of the replay."""
-    config = replace(small("double"), replay=UniformReplay(capacity=800_000))
+    config = replace(small("double"), replay=kind(capacity=800_000))
     program = make_program(cartpole, config)
     state, _ = program.shapes(seed_keys(*range(members)), stack_hparams(members))
     number = jax.ShapeDtypeStruct((), jnp.int32)

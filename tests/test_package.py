@@ -19,10 +19,12 @@ SOURCE = Path(rollax.__file__).parent
 # A module may import only from modules of a lower level.
 LEVELS = [
     {"errors", "limits", "types", "training.console"},
-    {"targets", "policies", "returns"},
-    {"networks", "replay"},
+    {"targets", "policies", "returns", "sum_tree", "convolution"},
+    {"torsos", "backups", "replay"},
+    {"networks"},
     {"agents.base", "envs.base"},
-    {"agents.dqn", "envs.adapters"},
+    {"agents.dqn", "agents.pqn", "envs.adapters"},
+    {"agents.names"},
     {"envs.registry"},
     {"envs.check", "presets"},
     {"experiment", "training.loop"},

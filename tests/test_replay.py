@@ -9,7 +9,7 @@ import pytest
 from probes import Counter, task
 
 from rollax.envs.base import reset_envs, step_envs
-from rollax.replay import Batch, UniformReplay, pack, unpack
+from rollax.replay import Batch, PrioritizedReplay, UniformReplay, pack, unpack
 from rollax.types import EnvSpec, Observation, Transition
 
 DISCOUNT = 0.9
@@ -33,6 +33,7 @@ def fill(replay, made, spec, iterations):
         yield number, state
 
 
+@pytest.mark.parametrize("kind", [UniformReplay, PrioritizedReplay])
 @pytest.mark.parametrize(
     ("rollout", "envs", "length", "n", "capacity", "interval", "truncates"),
     [
@@ -48,13 +49,13 @@ def fill(replay, made, spec, iterations):
         (1, 1, 4, 1, 2, 4, True),  # the smallest ring
     ],
 )
-def test_windows_are_real(rollout, envs, length, n, capacity, interval, truncates):
+def test_windows_are_real(kind, rollout, envs, length, n, capacity, interval, truncates):
     """At every fill level and across several wraps, with observations that name their episode and step."""
     made = task(Counter(episode_length=length, truncates=truncates), interval)
     spec = made.spec(envs, rollout)
-    replay = UniformReplay(capacity, n)
+    replay = kind(capacity, n)
     assert replay.problems(spec) == []
-    sample = jax.jit(lambda state, key: replay.sample(state, key, 128, DISCOUNT, spec))
+    sample = jax.jit(lambda state, key: replay.sample(state, key, 128, DISCOUNT, 1.0, spec).batch)
     for number, state in fill(replay, made, spec, 4 * capacity // (envs * rollout) + 8):
         if (number + 1) * rollout <= n:
             continue
@@ -77,7 +78,7 @@ def test_sampling_is_uniform_over_complete_windows():
     spec = made.spec(2, 1)
     replay = UniformReplay(40, 2)
     *_, (_, state) = fill(replay, made, spec, 33)
-    batch = replay.sample(state, jax.random.key(0), 40_000, DISCOUNT, spec)
+    batch = replay.sample(state, jax.random.key(0), 40_000, DISCOUNT, 0.0, spec).batch
     _, counts = np.unique(np.asarray(batch.obs.features), axis=0, return_counts=True)
     windows = 2 * (20 - 2)
     assert len(counts) == windows
@@ -105,26 +106,29 @@ def example_rollout(spec, number):
 
 
 @pytest.mark.parametrize("members", [None, 4])
-def test_no_hidden_copy_of_the_ring(members):
+@pytest.mark.parametrize("kind", [UniformReplay, PrioritizedReplay])
+def test_no_hidden_copy_of_the_ring(kind, members):
     """A scan that adds and samples needs little beside the ring itself, alone and under vmap."""
     spec = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), 2, 8, 1, truncation_interval=500)
-    replay = UniformReplay(80_000)
+    replay = kind(80_000)
 
     def run(state, numbers):
         def step(state, number):
             state = replay.add(state, example_rollout(spec, number), spec)
-            batch = replay.sample(state, jax.random.key(number), 32, 0.99, spec)
+            sample = replay.sample(state, jax.random.key(number), 32, 0.99, 0.5, spec)
+            batch = sample.batch
+            state = replay.reprioritize(state, sample.handle, jnp.abs(batch.reward), 0.5, spec)
             return state, jnp.sum(batch.obs.features) + jnp.sum(batch.next_obs.features) + jnp.sum(batch.reward)
 
         return jax.lax.scan(step, state, numbers)
 
     state = jax.eval_shape(lambda: replay.init(spec))
     if members:
-        shared = state._replace(added=None)
-        axes = jax.tree.map(lambda _: 0, shared)
+        axes = jax.tree.map(lambda x: None if x.ndim == 0 and x.dtype == jnp.int32 else 0, state)
         run = jax.vmap(run, in_axes=(axes, None), out_axes=(axes, 0))
-        state = jax.tree.map(lambda x: jax.ShapeDtypeStruct((members, *x.shape), x.dtype), shared)._replace(
-            added=state.added
+        state = jax.tree.map(
+            lambda x: x if x.ndim == 0 and x.dtype == jnp.int32 else jax.ShapeDtypeStruct((members, *x.shape), x.dtype),
+            state,
         )
     compiled = jax.jit(run, donate_argnums=0).lower(state, jax.ShapeDtypeStruct((50,), jnp.int32)).compile()
     memory = compiled.memory_analysis()
@@ -148,3 +152,110 @@ def test_problems_show_the_fix():
     ]
     assert "the least is capacity=64" in UniformReplay(32, n_step=3).problems(spec)[0]
     assert UniformReplay(9_984).problems(spec) == []
+
+
+# -- prioritised
+
+
+def prioritized(iterations=33, n=2, capacity=40, envs=2, rollout=1):
+    made = task(Counter(episode_length=7), 7)
+    spec = made.spec(envs, rollout)
+    replay = PrioritizedReplay(capacity, n)
+    *_, (_, state) = fill(replay, made, spec, iterations)
+    return replay, state, spec
+
+
+def leaves_of(state):
+    rows = state.ring.steps.shape[1]
+    return np.asarray(state.tree.levels[0]).reshape(state.ring.steps.shape[0], -1)[:, :rows]
+
+
+@pytest.mark.parametrize(("rollout", "n", "capacity"), [(1, 1, 20), (1, 3, 20), (2, 3, 24), (4, 1, 24), (4, 3, 24)])
+def test_new_rows_wait_for_their_window_and_then_have_the_largest_weight(rollout, n, capacity):
+    made = task(Counter(episode_length=7), 7)
+    spec = made.spec(2, rollout)
+    replay = PrioritizedReplay(capacity, n)
+    rows = capacity // 2
+    for number, state in fill(replay, made, spec, 3 * capacity // rollout):
+        added = (number + 1) * rollout
+        times = np.arange(max(added - rows, 0), added)
+        expected = np.zeros((2, rows))
+        expected[:, times[times < added - n] % rows] = 1.0
+        np.testing.assert_array_equal(leaves_of(state), expected)
+
+
+def test_a_new_row_gets_the_largest_weight_so_far():
+    replay, state, spec = prioritized()
+    sample = replay.sample(state, jax.random.key(0), 4, DISCOUNT, 1.0, spec)
+    state = replay.reprioritize(state, sample.handle, jnp.array([0.1, 9.0, 0.2, 0.3]), 0.5, spec)
+    assert float(state.largest) == 3.0
+    later = replay.reprioritize(state, sample.handle, jnp.full(4, 0.1), 0.5, spec)
+    state = replay.add(later, example_counter_rollout(spec), spec)
+    newest = (int(state.ring.added) - 1 - replay.n_step) % 20
+    np.testing.assert_array_equal(leaves_of(state)[:, newest], 3.0)
+
+
+def example_counter_rollout(spec):
+    shape = (spec.rollout_length, spec.num_envs)
+    obs = Observation(jnp.zeros((*shape, 2)))
+    flags = jnp.zeros(shape, bool)
+    return Transition(obs, jnp.zeros(shape, jnp.int32), jnp.ones(shape), flags, flags, obs)
+
+
+def test_sampling_follows_priorities_and_weights_undo_it():
+    """Each window with chance proportional to priority ** exponent; a weighted mean is the plain mean again."""
+    replay, state, spec = prioritized()
+    rows = jnp.arange(18) + (int(state.ring.added) - 20)
+    env, leaf = jnp.repeat(jnp.arange(2), 18), jnp.tile(rows % 20, 2)
+    priority = jnp.linspace(0.1, 4.0, 36)
+    state = replay.reprioritize(state, (env, leaf), priority, 0.5, spec)
+    sample = replay.sample(state, jax.random.key(0), 60_000, DISCOUNT, 1.0, spec)
+    chance = np.sqrt(priority) / np.sum(np.sqrt(priority))
+    drawn_env, drawn_leaf = map(np.asarray, sample.handle)
+    number = drawn_env * 18 + (drawn_leaf - int(rows[0])) % 20
+    seen = np.bincount(number, minlength=36)
+    chi_square = np.sum((seen - 60_000 * chance) ** 2 / (60_000 * chance))
+    assert chi_square < 35 + 4 * np.sqrt(2 * 35)
+    weight = (36 * chance) ** -1.0
+    np.testing.assert_allclose(sample.weight, weight[number] / weight[number].max(), rtol=1e-4)
+    unbiased = np.bincount(number, weights=np.asarray(sample.weight), minlength=36)
+    np.testing.assert_allclose(unbiased / unbiased.sum(), 1 / 36, rtol=0.2)
+    half = replay.sample(state, jax.random.key(0), 100, DISCOUNT, 0.5, spec)
+    whole = replay.sample(state, jax.random.key(0), 100, DISCOUNT, 1.0, spec)
+    ratio = half.weight**2 / whole.weight
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
+
+
+def test_uniform_priorities_weigh_the_same():
+    replay, state, spec = prioritized()
+    np.testing.assert_allclose(replay.sample(state, jax.random.key(0), 50, DISCOUNT, 0.7, spec).weight, 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("priority", [0.0, np.nan, np.inf, -np.inf, 1e-38, 1e38])
+def test_any_priority_is_survived(priority, exponent):
+    """After it, draws are still complete windows with finite weights, and other rows can still be drawn."""
+    replay, state, spec = prioritized()
+    for number in range(5):
+        sample = replay.sample(state, jax.random.key(number), 16, DISCOUNT, 1.0, spec)
+        mixed = jnp.where(jnp.arange(16) % 2 == 0, priority, 0.5)
+        state = replay.reprioritize(state, sample.handle, mixed, exponent, spec)
+    assert np.isfinite(leaves_of(state)).all()
+    assert np.isfinite(state.largest)
+    sample = replay.sample(state, jax.random.key(9), 512, DISCOUNT, 1.0, spec)
+    assert np.isfinite(sample.weight).all()
+    assert np.all(np.asarray(sample.weight) > 0)
+    env, leaf = sample.handle
+    waiting = {(int(state.ring.added) - 1 - age) % 20 for age in range(2)}
+    assert not waiting & set(np.asarray(leaf).tolist())
+    if not np.isfinite(priority):
+        assert float(state.largest) <= 1.0  # an error that is not a number does not raise what new rows get
+
+
+def test_a_priority_of_all_rows_at_the_limits_sums_up():
+    replay, state, spec = prioritized(iterations=60, capacity=80)
+    env, leaf = jnp.repeat(jnp.arange(2), 40), jnp.tile(jnp.arange(40), 2)
+    for priority in (1e38, 1e-38):
+        full = replay.reprioritize(state, (env, leaf), jnp.full(80, priority), 1.0, spec)
+        sample = replay.sample(full, jax.random.key(0), 64, DISCOUNT, 1.0, spec)
+        np.testing.assert_allclose(sample.weight, 1.0, rtol=1e-4)

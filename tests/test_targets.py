@@ -1,4 +1,4 @@
-"""n-step targets: worked by hand, against a slow reference, and against rlax."""
+"""n-step targets and lambda returns: worked by hand, against slow references, and against rlax."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import rlax
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollax.targets import n_step
+from rollax.targets import lambda_returns, n_step
 
 
 def reference(reward, terminated, truncated, discount):
@@ -86,3 +86,70 @@ def test_against_rlax():
     ours = n_step(jnp.array([reward]), jnp.zeros((1, n), bool), jnp.zeros((1, n), bool), 0.97)
     theirs = rlax.n_step_bootstrapped_returns(jnp.array(reward), jnp.full(n, 0.97), jnp.array(values), n)
     np.testing.assert_allclose(ours.reward[0] + ours.discount[0] * values[-1], theirs[0], rtol=1e-5)
+
+
+def lambda_reference(reward, next_value, terminated, truncated, discount, lam):
+    """The textbook: a mixture of n-step returns, each of which stops where the episode or the rollout does."""
+    length = len(reward)
+    out = []
+    for start in range(length):
+        total, weight, factor, gain, lasting = 0.0, 1.0, 1.0, 0.0, True
+        for now in range(start, length):
+            gain += factor * reward[now]
+            factor *= discount
+            n_step_return = gain + (0.0 if terminated[now] else factor * next_value[now])
+            lasting = not (terminated[now] or truncated[now] or now == length - 1)
+            total += weight * ((1 - lam) if lasting else 1.0) * n_step_return
+            weight *= lam
+            if not lasting:
+                break
+        out.append(total)
+    return out
+
+
+def test_lambda_returns_by_hand():
+    """Off by one step, the middle return would mix in the value of the wrong state."""
+    reward, next_value = jnp.array([1.0, 2.0, 4.0]), jnp.array([10.0, 20.0, 30.0])
+    never = jnp.zeros(3, bool)
+    last = 4 + 0.5 * 30
+    middle = 2 + 0.5 * (0.25 * 20 + 0.75 * last)
+    first = 1 + 0.5 * (0.25 * 10 + 0.75 * middle)
+    got = lambda_returns(reward, next_value, never, never, 0.5, 0.75)
+    np.testing.assert_allclose(got, [first, middle, last])
+    # A termination in the middle: nothing after it counts, not even its own successor.
+    got = lambda_returns(reward, next_value, jnp.array([False, True, False]), never, 0.5, 0.75)
+    np.testing.assert_allclose(got, [1 + 0.5 * (0.25 * 10 + 0.75 * 2), 2.0, last])
+    # A time limit in the middle: its successor counts in full, and the next episode does not.
+    got = lambda_returns(reward, next_value, never, jnp.array([False, True, False]), 0.5, 0.75)
+    np.testing.assert_allclose(got, [1 + 0.5 * (0.25 * 10 + 0.75 * 12), 12.0, last])
+
+
+def test_lambda_zero_and_one():
+    reward, next_value, never = jnp.array([1.0, 2.0]), jnp.array([10.0, 20.0]), jnp.zeros(2, bool)
+    np.testing.assert_allclose(lambda_returns(reward, next_value, never, never, 0.5, 0.0), [6.0, 12.0])
+    np.testing.assert_allclose(lambda_returns(reward, next_value, never, never, 0.5, 1.0), [7.0, 12.0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_lambda_returns_against_the_reference(data):
+    n = data.draw(st.integers(1, 6))
+    numbers = st.lists(st.floats(-10, 10, width=32), min_size=n, max_size=n)
+    flags = st.lists(st.booleans(), min_size=n, max_size=n)
+    reward, next_value, terminated, truncated = (data.draw(kind) for kind in (numbers, numbers, flags, flags))
+    discount, lam = data.draw(st.floats(0, 1)), data.draw(st.floats(0, 1))
+    expected = lambda_reference(reward, next_value, terminated, truncated, discount, lam)
+    columns = [jnp.array(x)[:, None] for x in (reward, next_value, terminated, truncated)]
+    for function in (lambda_returns, jax.jit(lambda_returns)):
+        np.testing.assert_allclose(function(*columns, discount, lam)[:, 0], expected, atol=1e-3, rtol=1e-4)
+
+
+def test_lambda_returns_and_advantages_against_rlax():
+    rng = np.random.default_rng(0)
+    reward, values = rng.normal(size=6).astype(np.float32), rng.normal(size=7).astype(np.float32)
+    terminated = np.array([False, False, True, False, False, False])
+    discounts = jnp.array(np.where(terminated, 0.0, 0.9), jnp.float32)
+    ours = lambda_returns(jnp.array(reward), jnp.array(values[1:]), jnp.array(terminated), jnp.zeros(6, bool), 0.9, 0.8)
+    np.testing.assert_allclose(ours, rlax.lambda_returns(reward, discounts, values[1:], 0.8), rtol=1e-5)
+    advantages = rlax.truncated_generalized_advantage_estimation(reward, discounts, 0.8, values)
+    np.testing.assert_allclose(ours - values[:-1], advantages, rtol=1e-4, atol=1e-5)

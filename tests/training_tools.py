@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from rollax.agents.dqn import FAMILY, DQNConfig, DQNHParams
+from rollax.agents.names import AGENTS
 from rollax.envs.base import Task
-from rollax.networks import MLP
-from rollax.replay import UniformReplay
+from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.training.evaluate import Evaluator
 from rollax.training.jax_program import LIGHT, JaxProgram
 from rollax.training.loop import Loop, TrainState
+from rollax.types import Observation
 
 LOG = jnp.int32(10**6)
+QUANTILES = (QuantileHead, ImplicitQuantileHead)
 
 
-def stack_hparams(members: int, **values: Any) -> DQNHParams:
-    """The same hyper-parameters for every member, as strong types."""
-    hparams = DQNHParams(**values)
+def stack_hparams(members: int, name: str = "dqn", **values: Any) -> Any:
+    """An agent's hyper-parameters, the same for every member, as strong types."""
+    hparams = AGENTS[name].hparams.replace(**values)
     return jax.tree.map(lambda x: jnp.full(members, x, jnp.int32 if isinstance(x, int) else jnp.float32), hparams)
 
 
@@ -29,7 +31,7 @@ def seed_keys(*seeds: int) -> jax.Array:
 
 
 def make_program(
-    task: Task, config: DQNConfig, num_envs: int = 8, rollout_length: int = 1, **options: Any
+    task: Task, config: Any, num_envs: int = 8, rollout_length: int = 1, **options: Any
 ) -> JaxProgram:
     spec = task.spec(num_envs, rollout_length)
     assert config.problems(spec) == []
@@ -38,7 +40,7 @@ def make_program(
     return JaxProgram(Loop(agent, task, num_envs, rollout_length), evaluator, **options)
 
 
-def start(program: JaxProgram, keys: jax.Array, hparams: DQNHParams, warm_up: int) -> TrainState:
+def start(program: JaxProgram, keys: jax.Array, hparams: Any, warm_up: int) -> TrainState:
     state, _ = lightly(program.init, keys, hparams)
     return lightly(lambda state, stop: program.repeat(state, stop, LOG, learn=False)[0], state, jnp.int32(warm_up))
 
@@ -52,24 +54,47 @@ def lightly(function: Any, *arguments: Any) -> Any:
     return jax.jit(function).lower(*arguments).compile(LIGHT if jax.default_backend() == "cpu" else None)(*arguments)
 
 
-def small(name: str, **changes: Any) -> DQNConfig:
-    """A family member with a network and a replay that fit a probe."""
-    from dataclasses import replace
+def small(name: str, **changes: Any) -> Any:
+    """An agent with a network and a replay that fit a probe."""
+    choices = AGENTS[name].choices
+    sizes: dict[str, Any] = {"torso": choices.torso.clone(hidden=(48,))}
+    if choices.streams.stream_hidden:
+        sizes["streams"] = choices.streams.clone(stream_hidden=32)
+    if hasattr(choices, "replay"):
+        sizes |= {"replay": replace(choices.replay, capacity=8_192), "batch_size": 64}
+    if isinstance(getattr(choices, "head", None), CategoricalHead):
+        sizes["head"] = CategoricalHead(atoms=41, value_min=-2.0, value_max=6.0)
+    if isinstance(getattr(choices, "head", None), ImplicitQuantileHead):
+        sizes["head"] = ImplicitQuantileHead(quantiles=8, cosines=16)
+    return replace(choices, **sizes, **changes)
 
-    replay = UniformReplay(capacity=2_048, n_step=FAMILY[name].replay.n_step)
-    return replace(FAMILY[name], torso=MLP((32,)), replay=replay, batch_size=64, **changes)
+
+# What the agents that keep no replay need: a rollout to learn from.
+ROLLOUT = {"pqn": 8}
 
 
-def solve(name: str, task: Task, iterations: int = 1_500, **hparams: Any) -> tuple[Any, Any]:
-    """Trains a family member on a probe; returns the agent and its learner."""
-    program = make_program(task, small(name))
-    settings = {"learning_rate": 3e-3, "target_step": 0.05, "epsilon_steps": 2_000.0, "epsilon_end": 0.3} | hparams
-    state = start(program, seed_keys(0), stack_hparams(1, **settings), warm_up=32)
-    state = advance(program, state, 32 + iterations)
+def solve(name: str, task: Task, iterations: int = 1_500, **changes: Any) -> tuple[Any, Any]:
+    """Trains an agent on a probe; returns the agent and its learner."""
+    rollout = ROLLOUT.get(name, 1)
+    program = make_program(task, small(name), rollout_length=rollout)
+    usual = AGENTS[name].hparams
+    settings: dict[str, Any] = {"learning_rate": 3e-3, "learning_rate_end": 0.0, "learning_rate_steps": 8.0 * iterations}
+    settings |= {"target_step": 0.05, "importance_steps": 8.0 * iterations}
+    settings |= {"epsilon_start": 1.0, "epsilon_steps": 16_000.0, "epsilon_end": 0.3}
+    # A squared loss finds means; quantiles need one that is linear but for small errors.
+    settings["huber_kappa"] = 1.0 if isinstance(getattr(program.loop.agent.network, "head", None), QUANTILES) else 100.0
+    settings |= changes
+    known = {key: value for key, value in settings.items() if hasattr(usual, key)}
+    warm_up = 0 if rollout > 1 else 32
+    state = start(program, seed_keys(0), stack_hparams(1, name, **known), warm_up)
+    state = advance(program, state, warm_up + iterations // rollout)
     return program.loop.agent, jax.tree.map(lambda leaf: leaf[0], state.learner)
 
 
 def q_values(agent: Any, learner: Any, features: Any) -> jax.Array:
-    from rollax.types import Observation
+    return returns(agent, learner, features).mean()
 
-    return agent.returns(learner.params, Observation(jnp.asarray(features, jnp.float32))).mean()
+
+def returns(agent: Any, learner: Any, features: Any) -> Any:
+    """What the mean network says of observations with these features."""
+    return agent.network.apply(learner.params, Observation(jnp.asarray(features, jnp.float32)).features)

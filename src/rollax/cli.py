@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -53,11 +53,12 @@ def train_command(arguments: list[str]) -> int:
 
 def starting_experiment(agent: str | None, flags: list[str]) -> Any:
     """What the flags will change: a configuration file, or the preset of the agent in its environment."""
-    from rollax.experiment import FAMILY, MAIN_AGENT, MAIN_ENV, MAIN_SEEDS, from_json, make_experiment
+    from rollax.experiment import AGENTS, MAIN_AGENT, MAIN_ENV, MAIN_SEEDS, PARTS, from_json, make_experiment, with_parts
     from rollax.training.folder import read_json
 
-    if agent is not None and agent not in FAMILY:
-        raise ConfigError(f"agent={agent!r} is not known; {did_you_mean(agent, FAMILY)}")
+    if agent is not None and agent not in AGENTS:
+        raise ConfigError(f"agent={agent!r} is not known; {did_you_mean(agent, AGENTS)}")
+    parts = {slot: name for slot in PARTS if (name := flag_value(flags, f"--{slot}"))}
     config = flag_value(flags, "--config")
     if config:
         if flag_value(flags, "--preset"):
@@ -65,10 +66,11 @@ def starting_experiment(agent: str | None, flags: list[str]) -> Any:
         loaded = from_json(read_json(Path(config), f"config={config} does not exist"))
         if agent is not None and agent != loaded.agent:
             raise ConfigError(f"agent={agent!r} is not that of {config}, which is {loaded.agent!r}; leave it out")
-        return loaded
+        return with_parts(loaded, parts)[0]
     env = flag_value(flags, "--env") or MAIN_ENV
     seeds = MAIN_SEEDS if agent is None else 1
-    return make_experiment(agent or MAIN_AGENT, env=env, seeds=seeds, preset=flag_value(flags, "--preset") or "auto")
+    preset = flag_value(flags, "--preset") or "auto"
+    return with_parts(make_experiment(agent or MAIN_AGENT, env=env, seeds=seeds, preset=preset), parts)[0]
 
 
 def flag_value(flags: list[str], name: str) -> str | None:
@@ -83,9 +85,11 @@ def flag_value(flags: list[str], name: str) -> str | None:
 
 def parse_train(start: Any, flags: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The leaves that flags set, and the options that are not part of an experiment."""
-    from rollax.experiment import FAMILY, leaves
+    from rollax.experiment import AGENTS, PART_HELP, PARTS, leaves, parts_of
 
-    fields: list[tuple[str, Any, Any]] = []
+    fields: list[tuple[str, Any, Any]] = [
+        described(slot, Literal[tuple(PARTS[slot])], name, PART_HELP[slot]) for slot, name in parts_of(start).items()
+    ]
     known = [leaf for leaf in leaves(start) if leaf.name != "agent"]
     for leaf in known:
         if leaf.traced:
@@ -101,7 +105,7 @@ def parse_train(start: Any, flags: list[str]) -> tuple[dict[str, Any], dict[str,
         described("compile_cache", bool, True, "Keep compiled programs on disk for the next run."),
     ]
     form = dataclasses.make_dataclass("Train", fields)
-    parsed = parse(form, flags, "rollax train [AGENT]", TRAIN_HELP.format(agents=", ".join(FAMILY), agent=start.agent))
+    parsed = parse(form, flags, "rollax train [AGENT]", TRAIN_HELP.format(agents=", ".join(AGENTS), agent=start.agent))
     values = {leaf.name: getattr(parsed, leaf.name) for leaf in known}
     options = {name: getattr(parsed, name) for name in ("run_dir", "quiet", "compile_cache")}
     return values, options
@@ -199,10 +203,10 @@ class List:
 def list_command(arguments: list[str]) -> int:
     options = parse(List, arguments, "rollax list", "Agents, environments and presets.")
     from rollax.envs import registry
-    from rollax.experiment import FAMILY
+    from rollax.experiment import AGENTS
     from rollax.presets import PRESETS
 
-    groups = {"agents": list(FAMILY), "environments": registry.names(), "presets": list(PRESETS)}
+    groups = {"agents": list(AGENTS), "environments": registry.names(), "presets": list(PRESETS)}
     if options.json:
         print(json.dumps(groups))
         return 0

@@ -14,14 +14,35 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from flax import linen as nn
 
-from rollax.agents.dqn import FAMILY, DQNConfig, DQNHParams
+from rollax.agents.base import Choices
+from rollax.agents.dqn import DQNConfig, DQNHParams
+from rollax.agents.names import AGENTS
+from rollax.backups import GreedyBackup, MunchausenBackup
 from rollax.errors import ConfigError, did_you_mean
 from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
-from rollax.networks import MLP, ScalarHead
+from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead, ScalarHead
 from rollax.presets import preset_for
-from rollax.replay import UniformReplay
+from rollax.replay import PrioritizedReplay, UniformReplay
+from rollax.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso
 
-PARTS = {part.__name__: part for part in (DQNConfig, DQNHParams, MLP, ScalarHead, UniformReplay)}
+# What may stand in a field that holds a part, by the names that files and the command line use.
+PARTS: dict[str, dict[str, Any]] = {
+    "torso": {"mlp": MLP, "minatar": MinAtarTorso, "nature": NatureTorso, "impala": ImpalaTorso},
+    "head": {
+        "scalar": ScalarHead,
+        "categorical": CategoricalHead,
+        "quantile": QuantileHead,
+        "implicit_quantile": ImplicitQuantileHead,
+    },
+    "backup": {"greedy": GreedyBackup, "munchausen": MunchausenBackup},
+    "replay": {"uniform": UniformReplay, "prioritized": PrioritizedReplay},
+}
+PART_HELP = {
+    "torso": "What turns an observation into features.",
+    "head": "What the return of an action is made of.",
+    "backup": "What a target follows after the next state.",
+    "replay": "Which past transitions come back.",
+}
 MAIN_AGENT, MAIN_ENV, MAIN_SEEDS = "double", "CartPole-v1", 10
 
 
@@ -67,8 +88,8 @@ class Experiment:
     seed: int = 0  # The first seed.
     steps: int = 100_000  # Environment steps of each member, the warm-up included.
     init_from: str = ""  # A run folder whose best weights each member starts from.
-    choices: DQNConfig = field(default_factory=DQNConfig)
-    hparams: DQNHParams = field(default_factory=DQNHParams)
+    choices: Choices = field(default_factory=DQNConfig)
+    hparams: Any = field(default_factory=DQNHParams)
     loop: LoopConfig = LoopConfig()
     record: RecordConfig = RecordConfig()
     limits: ClassVar[dict[str, Limit]] = {
@@ -116,9 +137,11 @@ def make_experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: 
 
 
 def default_experiment(agent: str) -> Experiment:
-    if agent not in FAMILY:
-        raise ConfigError(f"agent={agent!r} is not known; {did_you_mean(agent, FAMILY)}")
-    return Experiment(agent=agent, choices=FAMILY[agent])
+    if agent not in AGENTS:
+        raise ConfigError(f"agent={agent!r} is not known; {did_you_mean(agent, AGENTS)}")
+    recipe = AGENTS[agent]
+    loop = dataclasses.replace(LoopConfig(), **recipe.loop)
+    return Experiment(agent=agent, choices=recipe.choices, hparams=recipe.hparams, loop=loop)
 
 
 def leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
@@ -143,12 +166,16 @@ def part_fields(tree: Any) -> list[str]:
 
 def field_comments(part: type) -> dict[str, str]:
     """The comment behind each field of a part is its help."""
-    found = re.findall(r"^    (\w+):.*?\s#\s(.+)$", inspect.getsource(part), flags=re.MULTILINE)
-    return dict(found)
+    own = (kind for kind in reversed(part.__mro__) if dataclasses.is_dataclass(kind) and kind is not nn.Module)
+    pattern = r"^    (\w+):.*?\s#\s(.+)$"
+    return {
+        name: text for kind in own for name, text in re.findall(pattern, inspect.getsource(kind), flags=re.MULTILINE)
+    }
 
 
 def with_values(tree: Experiment, values: dict[str, Any]) -> Experiment:
-    """The experiment with leaves replaced by name.  Raises ConfigError with all that is wrong."""
+    """The experiment with parts, then leaves, replaced by name.  Raises ConfigError with all that is wrong."""
+    tree, values = with_parts(tree, values)
     known = {leaf.name: leaf for leaf in leaves(tree)}
     problems = [f"{name} is no field; {did_you_mean(name, known)}" for name in values if name not in known]
     for name, value in values.items():
@@ -160,6 +187,39 @@ def with_values(tree: Experiment, values: dict[str, Any]) -> Experiment:
     if problems:
         raise ConfigError(problems)
     return tree
+
+
+def with_parts(tree: Experiment, values: dict[str, Any]) -> tuple[Experiment, dict[str, Any]]:
+    """The experiment with the parts that values name, and the values that are left."""
+    held = parts_of(tree)
+    problems = []
+    for slot, name in ((slot, values[slot]) for slot in held if slot in values):
+        if name not in PARTS[slot]:
+            problems.append(f"{slot}={name!r} is no {slot}; {did_you_mean(str(name), PARTS[slot])}")
+            continue
+        tree = replace_at(tree, ("choices", slot), other_part(getattr(tree.choices, slot), PARTS[slot][name]))
+    if problems:
+        raise ConfigError(problems)
+    return tree, {name: value for name, value in values.items() if name not in held}
+
+
+def parts_of(tree: Experiment) -> dict[str, str]:
+    """The fields of the agent's choices that hold a part that may be another, and the names of those parts."""
+    return {slot: part_name(slot, getattr(tree.choices, slot)) for slot in PARTS if hasattr(tree.choices, slot)}
+
+
+def part_name(slot: str, part: Any) -> str:
+    return next(name for name, kind in PARTS[slot].items() if kind is type(part))
+
+
+def other_part(old: Any, kind: type) -> Any:
+    """A part of that kind, with what was changed in the old one under the same names."""
+    if type(old) is kind:
+        return old
+    usual = type(old)()
+    fields = {item.name for item in dataclasses.fields(kind)}
+    changed = {name: getattr(old, name) for name in part_fields(old) if getattr(old, name) != getattr(usual, name)}
+    return kind(**{name: value for name, value in changed.items() if name in fields})
 
 
 def replace_at(tree: Any, path: tuple[str, ...], value: Any) -> Any:
@@ -238,11 +298,11 @@ def population(tree: Experiment) -> list[Member]:
     return [Member(tree.seed + offset, setting) for setting in settings for offset in range(tree.seeds)]
 
 
-def to_json(tree: Any) -> Any:
+def to_json(tree: Any, slot: str = "") -> Any:
     """An experiment as plain data."""
     if dataclasses.is_dataclass(tree):
-        part = {} if isinstance(tree, Experiment | LoopConfig | RecordConfig) else {"part": type(tree).__name__}
-        return part | {name: to_json(getattr(tree, name)) for name in part_fields(tree)}
+        part = {"part": part_name(slot, tree)} if slot in PARTS else {}
+        return part | {name: to_json(getattr(tree, name), name) for name in part_fields(tree)}
     return list(tree) if isinstance(tree, tuple) else tree
 
 
@@ -259,13 +319,13 @@ def from_json(data: Any) -> Experiment:
 
 
 def _read(start: Any, data: dict[str, Any], where: str, problems: list[str]) -> Any:
-    part = data.get("part", type(start).__name__)
-    if part != type(start).__name__:
-        fitting = {name: kind for name, kind in PARTS.items() if issubclass(kind, type(start))}
+    if "part" in data:
+        fitting = PARTS.get(where.rstrip(".").rpartition(".")[2], {})
+        part = data["part"]
         if not isinstance(part, str) or part not in fitting:
             problems.append(f"{where}part={part!r} does not fit here; {did_you_mean(str(part), fitting)}")
             return start
-        start = fitting[part]()
+        start = start if type(start) is fitting[part] else fitting[part]()
     annotated = {leaf.name: leaf for leaf in leaves(start)}
     for name, value in data.items():
         if name == "part":

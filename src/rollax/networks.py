@@ -1,87 +1,172 @@
-"""From features to returns: torsos, streams, heads, and the Q-network that joins them."""
+"""From features to returns: noisy layers, streams, heads, and the Q-network that joins them with a torso.
+
+A pass that is given a key under the name `noise` draws what is random in it anew: the noise of noisy layers and
+the levels of implicit quantiles.  Without one it is the mean network, the same every time.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from rollax.limits import COUNT, POSITIVE, Limit
-from rollax.returns import ReturnDistribution, Scalar
-from rollax.types import Array, Observation
+from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
+from rollax.returns import Categorical, Quantiles, ReturnDistribution, Scalar
+from rollax.types import Array
 
 
-def flatten_features(features: Any) -> Array:
-    """Every leaf `[B, ...]` as float32, flattened and joined to one vector for each row."""
-    leaves = jax.tree.leaves(features)
-    return jnp.concatenate([leaf.reshape(leaf.shape[0], -1).astype(jnp.float32) for leaf in leaves], axis=-1)
+class NoisyDense(nn.Module):
+    """A dense layer whose weights are drawn for each pass around means that are learnt (Fortunato et al. 2018).
 
+    `factorised` noise is an outer product of noise for inputs and for outputs, `independent` noise is drawn for
+    each weight.  Means and spreads start as in the paper.
+    """
 
-class MLP(nn.Module):
-    """Dense layers with ReLU over the flattened features."""
-
-    hidden: tuple[int, ...] = (128, 128)  # Units of each hidden layer.
-    input_scale: tuple[float, ...] = ()  # A factor for each number of the observation; empty for none.
-    limits: ClassVar[dict[str, Limit]] = {"hidden": COUNT, "input_scale": POSITIVE}
-
-    def problems(self, observation: Observation) -> list[str]:
-        size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(observation.features))
-        if len(self.input_scale) in (0, size):
-            return []
-        return [f"input_scale has {len(self.input_scale)} numbers, but the observation has {size}"]
-
-    @nn.compact
-    def __call__(self, features: Any) -> Array:
-        x = flatten_features(features)
-        if self.input_scale:
-            x = x * jnp.array(self.input_scale, jnp.float32)
-        for width in self.hidden:
-            x = nn.relu(nn.Dense(width)(x))
-        return x
-
-
-class Streams(nn.Module):
-    """Features `[B, D]` to `[B, num_actions, width]`; dueling adds a state's value to centred advantages."""
-
-    num_actions: int
-    width: int
-    dueling: bool
-    hidden: int
+    features: int
+    noise: Literal["factorised", "independent"]
+    noise_scale: float
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        def stream(name: str, outputs: int) -> Array:
-            inner = nn.relu(nn.Dense(self.hidden, name=f"{name}_hidden")(x)) if self.hidden else x
-            return nn.Dense(outputs * self.width, name=name)(inner).reshape(-1, outputs, self.width)
+        inputs, outputs = x.shape[-1], self.features
+        factorised = self.noise == "factorised"
+        reach = math.sqrt((1 if factorised else 3) / inputs)
+        # The paper's spread of independent noise, 0.017, at its scale of 0.5.
+        spread = self.noise_scale / math.sqrt(inputs) if factorised else 0.034 * self.noise_scale
 
-        advantage = stream("advantage", self.num_actions)
+        def mean(key: Any, shape: tuple[int, ...]) -> Array:
+            return jax.random.uniform(key, shape, minval=-reach, maxval=reach)
+
+        kernel, bias = self.param("kernel", mean, (inputs, outputs)), self.param("bias", mean, (outputs,))
+        constant = nn.initializers.constant(spread)
+        kernel_spread = self.param("kernel_spread", constant, (inputs, outputs))
+        bias_spread = self.param("bias_spread", constant, (outputs,))
+        if not self.has_rng("noise"):
+            return x @ kernel + bias
+        one, two = jax.random.split(self.make_rng("noise"))
+        if factorised:
+            rows, columns = (_signed_root(jax.random.normal(key, (size,))) for key, size in ((one, inputs), (two, outputs)))
+            noise = rows[:, None] * columns, columns
+        else:
+            noise = jax.random.normal(one, (inputs, outputs)), jax.random.normal(two, (outputs,))
+        return x @ (kernel + kernel_spread * noise[0]) + bias + bias_spread * noise[1]
+
+
+def _signed_root(x: Array) -> Array:
+    return jnp.sign(x) * jnp.sqrt(jnp.abs(x))
+
+
+class Streams(nn.Module):
+    """From features to numbers for each action; dueling adds a state's value to centred advantages."""
+
+    dueling: bool = False  # Split the last layers into a state's value and the actions' advantages.
+    stream_hidden: int = 0  # Units of a hidden layer in each stream; 0 for none.
+    noise: Literal["none", "factorised", "independent"] = "none"  # Of the streams' weights, instead of random actions.
+    noise_scale: float = 0.5  # How large that noise is at first.
+    limits: ClassVar[dict[str, Limit]] = {"stream_hidden": COUNT_OR_NONE, "noise_scale": NOT_NEGATIVE}
+
+    @nn.compact
+    def __call__(self, x: Array, num_actions: int, width: int) -> Array:
+        """Features `[B, D]` to `[B, num_actions, width]`."""
+
+        def dense(features: int, name: str) -> nn.Module:
+            if self.noise == "none":
+                return nn.Dense(features, name=name)
+            return NoisyDense(features, self.noise, self.noise_scale, name=name)
+
+        def stream(name: str, outputs: int) -> Array:
+            inner = nn.relu(dense(self.stream_hidden, f"{name}_hidden")(x)) if self.stream_hidden else x
+            return dense(outputs * width, name)(inner).reshape(-1, outputs, width)
+
+        advantage = stream("advantage", num_actions)
         if not self.dueling:
             return advantage
         return stream("value", 1) + advantage - jnp.mean(advantage, axis=1, keepdims=True)
 
 
-class ScalarHead(nn.Module):
+class Head(nn.Module):
+    """Says what the return of each action is made of: from features `[B, D]` and streams to a distribution."""
+
+    def problems(self) -> list[str]:
+        """What is wrong with its numbers."""
+        return []
+
+    def __call__(self, x: Array, streams: Streams, num_actions: int) -> ReturnDistribution:
+        raise NotImplementedError
+
+
+class ScalarHead(Head):
     """One number for each action: its expected return."""
 
-    width = 1
+    def __call__(self, x: Array, streams: Streams, num_actions: int) -> ReturnDistribution:
+        return Scalar(streams(x, num_actions, 1)[..., 0])
 
-    def __call__(self, x: Array, streams: Streams) -> ReturnDistribution:
-        return Scalar(streams(x)[..., 0])
+
+class CategoricalHead(Head):
+    """Probabilities on a fixed support for each action (C51, Bellemare et al. 2017)."""
+
+    atoms: int = 51  # Places of the support.
+    value_min: float = -10.0  # The lowest return that it can tell ...
+    value_max: float = 10.0  # ... and the highest.
+    limits: ClassVar[dict[str, Limit]] = {"atoms": Limit(2, 100_000)}
+
+    def problems(self) -> list[str]:
+        if self.value_min < self.value_max:
+            return []
+        return [f"value_min={self.value_min} must be below value_max={self.value_max}"]
+
+    def __call__(self, x: Array, streams: Streams, num_actions: int) -> ReturnDistribution:
+        support = jnp.linspace(self.value_min, self.value_max, self.atoms)
+        return Categorical(streams(x, num_actions, self.atoms), support)
+
+
+class QuantileHead(Head):
+    """Returns at evenly spaced levels for each action (QR-DQN, Dabney et al. 2018)."""
+
+    quantiles: int = 51  # Levels of the return's distribution.
+    limits: ClassVar[dict[str, Limit]] = {"quantiles": COUNT}
+
+    def __call__(self, x: Array, streams: Streams, num_actions: int) -> ReturnDistribution:
+        taus = jnp.broadcast_to(midpoints(self.quantiles), (x.shape[0], self.quantiles))
+        return Quantiles(streams(x, num_actions, self.quantiles), taus)
+
+
+class ImplicitQuantileHead(Head):
+    """Returns at levels that are drawn for each pass and row (IQN, Dabney et al. 2018); without a key, even ones."""
+
+    quantiles: int = 16  # Levels that are drawn for each state.
+    cosines: int = 64  # Numbers that describe a level to the network.
+    limits: ClassVar[dict[str, Limit]] = {"quantiles": COUNT, "cosines": COUNT}
+
+    @nn.compact
+    def __call__(self, x: Array, streams: Streams, num_actions: int) -> ReturnDistribution:
+        shape = (x.shape[0], self.quantiles)
+        if self.has_rng("noise"):
+            taus = jax.random.uniform(self.make_rng("noise"), shape)
+        else:
+            taus = jnp.broadcast_to(midpoints(self.quantiles), shape)
+        waves = jnp.cos(jnp.pi * jnp.arange(self.cosines) * taus[..., None])
+        described = nn.relu(nn.Dense(x.shape[-1], name="tau")(waves))  # [B, N, D]
+        joined = (x[:, None] * described).reshape(-1, x.shape[-1])
+        values = streams(joined, num_actions, 1).reshape(*shape, num_actions)
+        return Quantiles(jnp.swapaxes(values, 1, 2), taus)
+
+
+def midpoints(count: int) -> Array:
+    """The middles of `count` equal parts of (0, 1)."""
+    return (jnp.arange(count) + 0.5) / count
 
 
 class QNetwork(nn.Module):
-    """A torso, then a head that says what the return of each action is made of."""
+    """A torso, streams over its features, and a head that says what the return of each action is made of."""
 
     num_actions: int
     torso: nn.Module
-    head: nn.Module
-    dueling: bool = False
-    stream_hidden: int = 0
+    streams: Streams
+    head: Head
 
-    @nn.compact
     def __call__(self, features: Any) -> ReturnDistribution:
-        streams = Streams(self.num_actions, self.head.width, self.dueling, self.stream_hidden)
-        return self.head(self.torso(features), streams)
+        return self.head(self.torso(features), self.streams, self.num_actions)

@@ -34,6 +34,30 @@ ONE_STEP_CARTPOLE = CARTPOLE | {
     "learning_rate_steps": 512_000.0,
     "epsilon_end": 0.1,
 }
+# The noise of the weights must be large at first: nothing else explores.
+NOISY_CARTPOLE = {name: value for name, value in CARTPOLE.items() if not name.startswith("epsilon")} | {
+    "hidden": (64,),
+    "stream_hidden": 64,
+    "noise_scale": 2.0,
+    "learning_rate": 0.0044,
+}
+PRIORITIZED_CARTPOLE = {"importance_steps": 409_600.0}
+C51_CARTPOLE = {"value_min": 0.0, "value_max": 100.0}  # 500 rewards of 1 at a discount of 0.99 are worth 99.3
+PQN_CARTPOLE: dict[str, Any] = {
+    "steps": 524_288,
+    "num_envs": 32,
+    "rollout_length": 32,
+    "warm_up_steps": 0,
+    "hidden": (64, 64),
+    "input_scale": (1.5, 1.0, 12.0, 1.0),
+    "epochs": 4,
+    "minibatches": 8,
+    "learning_rate": 0.001,
+    "learning_rate_end": 0.0,
+    "learning_rate_steps": 524_288.0,
+    "trace_lambda": 0.95,
+    "epsilon_steps": 100_000.0,
+}
 ACROBOT: dict[str, Any] = {
     "steps": 416_000,
     "num_envs": 32,
@@ -76,6 +100,18 @@ PRESETS: dict[str, dict[str, Any]] = {
     "double/CartPole-v1": CARTPOLE,
     "dueling/CartPole-v1": CARTPOLE,
     "n_step/CartPole-v1": CARTPOLE,
+    "prioritized/CartPole-v1": CARTPOLE | PRIORITIZED_CARTPOLE,
+    "noisy/CartPole-v1": NOISY_CARTPOLE,
+    "c51/CartPole-v1": CARTPOLE | C51_CARTPOLE,
+    "qr/CartPole-v1": CARTPOLE,
+    "iqn/CartPole-v1": CARTPOLE | {"quantiles": 8},
+    "munchausen/CartPole-v1": ONE_STEP_CARTPOLE | {"temperature": 0.3, "learning_rate": 0.004, "epsilon_end": 0.05},
+    "rainbow/CartPole-v1": NOISY_CARTPOLE
+    | PRIORITIZED_CARTPOLE
+    | C51_CARTPOLE
+    | {"noise_scale": 0.5, "learning_rate": 0.003},
+    "irainbow/CartPole-v1": NOISY_CARTPOLE | {"quantiles": 8},
+    "pqn/CartPole-v1": PQN_CARTPOLE,
     "double/Acrobot-v1": ACROBOT,
     "double/MountainCar-v0": MOUNTAIN_CAR,
 }

@@ -15,11 +15,15 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rollax import sum_tree
 from rollax.limits import COUNT, Limit
+from rollax.sum_tree import SumTree
 from rollax.targets import n_step
 from rollax.types import Array, EnvSpec, Key, Observation, Transition
 
 RUNNING, TERMINATED, TRUNCATED = 0, 1, 2
+# Priorities are kept between these, so that no sum of a million of them is lost or overflows.
+SMALLEST_PRIORITY, LARGEST_PRIORITY = 1e-6, 1e12
 
 
 class Batch(NamedTuple):
@@ -30,6 +34,14 @@ class Batch(NamedTuple):
     reward: Array
     discount: Array
     next_obs: Observation
+
+
+class Sample(NamedTuple):
+    """What a replay shows to one gradient step."""
+
+    batch: Batch
+    weight: Array | float  # [batch], what each loss is multiplied by
+    handle: Any  # where the sample came from, for `reprioritize`
 
 
 class ReplayState(NamedTuple):
@@ -130,15 +142,38 @@ class UniformReplay:
             added=state.added + spec.rollout_length,
         )
 
-    def sample(self, state: ReplayState, key: Key, batch_size: int, discount: Array | float, spec: EnvSpec) -> Batch:
+    def sample(
+        self,
+        state: ReplayState,
+        key: Key,
+        batch_size: int,
+        discount: Array | float,
+        importance_exponent: Array | float,
+        spec: EnvSpec,
+    ) -> Sample:
         """Draws `batch_size` windows with replacement.  At least `n_step + 1` rows must have been added."""
-        layout = self.layout(spec)
-        oldest = jnp.maximum(state.added - layout.rows, 0)
-        # The last n rows wait: their windows, or the observation after them, are not there yet.
-        starts = state.added - self.n_step - oldest
+        del importance_exponent  # every window counts the same
+        oldest, starts = self.window_starts(state, spec)
         # A remainder of 32 random bits is uniform to one part in 2**32 / capacity, at a third of randint's cost.
         drawn = (jax.random.bits(key, (batch_size,)) % (spec.num_envs * starts).astype(jnp.uint32)).astype(jnp.int32)
         env, time = drawn // starts, oldest + drawn % starts
+        return Sample(self.windows(state, env, time, discount, spec), 1.0, ())
+
+    def reprioritize(
+        self, state: ReplayState, handle: Any, priority: Array, exponent: Array | float, spec: EnvSpec
+    ) -> ReplayState:
+        """Tells the replay how much it should show a sample again, which this one does not ask."""
+        return state
+
+    def window_starts(self, state: ReplayState, spec: EnvSpec) -> tuple[Array, Array]:
+        """The time of the oldest row, and how many complete windows of one environment begin from there on."""
+        oldest = jnp.maximum(state.added - self.layout(spec).rows, 0)
+        # The last n rows wait: their windows, or the observation after them, are not there yet.
+        return oldest, state.added - self.n_step - oldest
+
+    def windows(self, state: ReplayState, env: Array, time: Array, discount: Array | float, spec: EnvSpec) -> Batch:
+        """The windows that begin at these times `[batch]` of these environments `[batch]`."""
+        layout = self.layout(spec)
         window = (time[:, None] + jnp.arange(self.n_step)) % layout.rows
         action, reward, ending = unpack(_at(state.steps, env[:, None], window))
         target = n_step(reward, ending == TERMINATED, ending == TRUNCATED, discount)
@@ -149,6 +184,65 @@ class UniformReplay:
             return jax.tree.map(lambda store: _at(store, env, where), state.observations)
 
         return Batch(look_up(window[:, 0]), action[:, 0], target.reward, target.discount, look_up(successor))
+
+
+class PrioritizedState(NamedTuple):
+    """A ring, and how much each of its rows should be seen."""
+
+    ring: ReplayState
+    tree: SumTree
+    largest: Array  # the largest weight so far, which new rows get
+
+
+@dataclass(frozen=True)
+class PrioritizedReplay(UniformReplay):
+    """A ring from which windows are drawn in proportion to their priorities (Schaul et al. 2016).
+
+    A row has weight 0 until its window is complete, then the largest weight that any row ever had, and from its
+    first use on the power `exponent` of its own priority.
+    """
+
+    def init(self, spec: EnvSpec) -> PrioritizedState:
+        tree = sum_tree.init(spec.num_envs, self.layout(spec).rows)
+        return PrioritizedState(super().init(spec), tree, jnp.float32(1.0))
+
+    def add(self, state: PrioritizedState, rollout: Transition, spec: EnvSpec) -> PrioritizedState:
+        rows, waiting, new = self.layout(spec).rows, self.n_step, spec.rollout_length
+        age = jnp.arange(min(waiting + new, rows))
+        time = state.ring.added + new - 1 - age
+        complete = (age >= waiting) & (time >= 0)
+        tree = sum_tree.set_columns(state.tree, time % rows, jnp.where(complete, state.largest, 0.0))
+        return PrioritizedState(super().add(state.ring, rollout, spec), tree, state.largest)
+
+    def sample(
+        self,
+        state: PrioritizedState,
+        key: Key,
+        batch_size: int,
+        discount: Array | float,
+        importance_exponent: Array | float,
+        spec: EnvSpec,
+    ) -> Sample:
+        """Draws `batch_size` windows with replacement, and weights that undo their unequal chances.
+
+        A weight is `(windows * chance) ** -importance_exponent`, divided by the largest of the batch.
+        """
+        oldest, starts = self.window_starts(state.ring, spec)
+        drawn = sum_tree.draw(state.tree, key, batch_size)
+        time = oldest + (drawn.leaf - oldest) % self.layout(spec).rows
+        weight = (spec.num_envs * starts * drawn.share) ** -importance_exponent
+        batch = self.windows(state.ring, drawn.env, time, discount, spec)
+        return Sample(batch, weight / jnp.max(weight), (drawn.env, drawn.leaf))
+
+    def reprioritize(
+        self, state: PrioritizedState, handle: Any, priority: Array, exponent: Array | float, spec: EnvSpec
+    ) -> PrioritizedState:
+        """Gives a sample new priorities `[batch]`.  One that is not a number, or infinite, counts as a new row's."""
+        env, leaf = handle
+        weight = jnp.clip(priority, SMALLEST_PRIORITY, LARGEST_PRIORITY) ** exponent
+        weight = jnp.where(jnp.isfinite(priority), weight, state.largest)
+        largest = jnp.maximum(state.largest, jnp.max(weight))
+        return PrioritizedState(state.ring, sum_tree.set_leaves(state.tree, env, leaf, weight), largest)
 
 
 def _at(store: Array, env: Array, place: Array) -> Array:

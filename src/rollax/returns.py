@@ -10,6 +10,13 @@ import jax.numpy as jnp
 from rollax.types import Array
 
 
+class BellmanError(NamedTuple):
+    """How wrong each prediction was."""
+
+    loss: Array  # [B], what learning makes smaller
+    priority: Array  # [B], never negative and without a gradient: how much a prioritised replay wants to see it again
+
+
 class ReturnDistribution(Protocol):
     """The return of every action, as a network describes it.  A pytree."""
 
@@ -17,12 +24,12 @@ class ReturnDistribution(Protocol):
         """Q-values `[B, A]`."""
         ...
 
-    def at(self, action: Array) -> Self:
-        """The return of one action for each row: without the axis of actions."""
+    def under(self, policy: Array) -> Self:
+        """The return of an action drawn from a policy `[B, A]`: without the axis of actions."""
         ...
 
-    def bellman_loss(self, reward: Array, discount: Array, successor: Self, kappa: Array | float) -> Array:
-        """One loss `[B]` for each row, against `reward + discount * successor`, which gets no gradient."""
+    def bellman_error(self, reward: Array, discount: Array, successor: Self, kappa: Array | float) -> BellmanError:
+        """Against `reward + discount * successor`, which gets no gradient.  Both are without the axis of actions."""
         ...
 
 
@@ -34,18 +41,80 @@ def huber(error: Array, kappa: Array | float) -> Array:
 
 
 class Scalar(NamedTuple):
-    """The expected return alone."""
+    """The expected return alone.  Its priority is the absolute error."""
 
-    values: Array  # [B, A], or [B] after `at`
+    values: Array  # [B, A], or [B] of one action
 
     def mean(self) -> Array:
         return self.values
 
-    def at(self, action: Array) -> Scalar:
-        # A masked sum rather than a gather, whose gradient would be a slow scatter.
-        chosen = jnp.arange(self.values.shape[-1]) == action[..., None]
-        return Scalar(jnp.sum(jnp.where(chosen, self.values, 0.0), axis=-1))
+    def under(self, policy: Array) -> Scalar:
+        # A weighted sum rather than a gather, whose gradient would be a slow scatter.
+        return Scalar(jnp.sum(policy * self.values, axis=-1))
 
-    def bellman_loss(self, reward: Array, discount: Array, successor: Scalar, kappa: Array | float) -> Array:
-        target = jax.lax.stop_gradient(reward + discount * successor.values)
-        return huber(self.values - target, kappa)
+    def bellman_error(self, reward: Array, discount: Array, successor: Scalar, kappa: Array | float) -> BellmanError:
+        error = self.values - jax.lax.stop_gradient(reward + discount * successor.values)
+        return BellmanError(huber(error, kappa), jax.lax.stop_gradient(jnp.abs(error)))
+
+
+class Categorical(NamedTuple):
+    """Probabilities of returns on a fixed, evenly spaced support (C51).  Its priority is its loss."""
+
+    logits: Array  # [B, A, atoms], or [B, atoms] of one action; log-probabilities up to a constant
+    support: Array  # [atoms], rising
+
+    def mean(self) -> Array:
+        return jnp.sum(jax.nn.softmax(self.logits) * self.support, axis=-1)
+
+    def under(self, policy: Array) -> Categorical:
+        """The mixture of the actions' distributions."""
+        mixed = jnp.sum(policy[..., None] * jax.nn.softmax(self.logits), axis=-2)
+        # Of a policy with one action the logits themselves, which keep what probabilities would round to 0.
+        chosen = jnp.sum(policy[..., None] * self.logits, axis=-2)
+        pure = jnp.max(policy, axis=-1, keepdims=True) == 1.0
+        return Categorical(jnp.where(pure, chosen, jnp.log(jnp.where(pure, 1.0, mixed))), self.support)
+
+    def bellman_error(
+        self, reward: Array, discount: Array, successor: Categorical, kappa: Array | float
+    ) -> BellmanError:
+        """The Kullback-Leibler divergence from the projected target: 0 where the prediction is right."""
+        del kappa  # probabilities have no outliers
+        atoms = reward[:, None] + discount[:, None] * successor.support
+        target = jax.lax.stop_gradient(project(atoms, jax.nn.softmax(successor.logits), self.support))
+        loss = jnp.sum(jax.scipy.special.xlogy(target, target) - target * jax.nn.log_softmax(self.logits), axis=-1)
+        return BellmanError(loss, jax.lax.stop_gradient(jnp.maximum(loss, 0.0)))
+
+
+class Quantiles(NamedTuple):
+    """Returns at levels `taus` of their distribution (QR-DQN, IQN).  Its priority is its loss."""
+
+    values: Array  # [B, A, N], or [B, N] of one action
+    taus: Array  # [B, N] in (0, 1): the level of each value
+
+    def mean(self) -> Array:
+        return jnp.mean(self.values, axis=-1)
+
+    def under(self, policy: Array) -> Quantiles:
+        """The quantiles averaged over the actions."""
+        return Quantiles(jnp.sum(policy[..., None] * self.values, axis=-2), self.taus)
+
+    def bellman_error(self, reward: Array, discount: Array, successor: Quantiles, kappa: Array | float) -> BellmanError:
+        """Over all pairs of a predicted and a target quantile: summed over predictions, averaged over targets."""
+        targets = jax.lax.stop_gradient(reward[:, None] + discount[:, None] * successor.values)
+        error = targets[:, None, :] - self.values[:, :, None]  # [B, predicted, target]
+        weight = jnp.abs(self.taus[:, :, None] - (error < 0))
+        loss = jnp.sum(jnp.mean(weight * huber(error, kappa), axis=2), axis=1)
+        return BellmanError(loss, jax.lax.stop_gradient(loss))
+
+
+def project(atoms: Array, probabilities: Array, support: Array) -> Array:
+    """Moves probabilities `[B, M]` of values `atoms` `[B, M]` onto an evenly spaced `support` `[N]`.
+
+    Each value's probability is shared by its two neighbours on the support so that the mean is kept;
+    values beyond the ends count as the ends.  Comes back as `[B, N]` and sums to what was given.
+    """
+    step = support[1] - support[0]
+    inside = jnp.clip(atoms, support[0], support[-1])
+    # A neighbour's share falls from 1 to 0 over one step of distance.
+    share = jnp.clip(1.0 - jnp.abs(inside[:, :, None] - support) / step, 0.0, 1.0)  # [B, M, N]
+    return jnp.sum(share * probabilities[:, :, None], axis=1)

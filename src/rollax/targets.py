@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from rollax.types import Array
@@ -37,3 +38,30 @@ def n_step(reward: Array, terminated: Array, truncated: Array, discount: Array |
         length=jnp.sum(counts, axis=-1, dtype=jnp.int32),
         truncated=jnp.any(counts & truncated, axis=-1) & ~terminates,
     )
+
+
+def lambda_returns(
+    reward: Array,
+    next_value: Array,
+    terminated: Array,
+    truncated: Array,
+    discount: Array | float,
+    trace_lambda: Array | float,
+) -> Array:
+    """The lambda-return of every step of a rollout `[T, ...]`; `next_value[t]` is the value of step t's successor.
+
+    A termination leaves nothing to bootstrap from.  A truncation, and the rollout's own end, bootstrap from the
+    successor's value alone, as the later steps belong to another episode or are not known.  With lambda 0 it is the
+    one-step target; less the values, it is the advantage of generalized advantage estimation.
+    """
+    ended = terminated | truncated
+    last = jnp.zeros_like(ended).at[-1].set(True)
+
+    def step(later: Array, now: tuple[Array, ...]) -> tuple[Array, Array]:
+        reward, next_value, terminated, cut = now
+        bootstrap = jnp.where(cut, next_value, (1 - trace_lambda) * next_value + trace_lambda * later)
+        value = reward + jnp.where(terminated, 0.0, discount * bootstrap)
+        return value, value
+
+    inputs = (reward, next_value, terminated, ended | last)
+    return jax.lax.scan(step, jnp.zeros_like(reward[0]), inputs, reverse=True)[1]

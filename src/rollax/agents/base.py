@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
+import optax
+from flax import struct
 
+from rollax.limits import NOT_NEGATIVE, POSITIVE, SHARE, Limit
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 Learner = Any  # weights, optimizer, hyper-parameters: a pytree with a field `params`, the weights that act
 Memory = Any  # past data: a pytree, `()` for agents that keep none
+OptimizerName = Literal["adam", "radam", "rmsprop"]
 
 
 class Agent(Protocol):
@@ -41,6 +46,83 @@ class Agent(Protocol):
     def with_weights(self, learner: Learner, params: Params) -> Learner:
         """A learner that starts from these weights wherever it would have used its own."""
         ...
+
+
+class Choices(Protocol):
+    """An agent's choices that shape the compiled program: a frozen dataclass."""
+
+    def build(self, spec: EnvSpec) -> Agent:
+        """The agent in that environment."""
+        ...
+
+    def problems(self, spec: EnvSpec) -> list[str]:
+        """What is wrong with these choices for that environment, each with its fix."""
+        ...
+
+    def least_warm_up(self, spec: EnvSpec) -> int:
+        """Iterations without learning that `learn` needs to have happened."""
+        ...
+
+
+class Recipe(NamedTuple):
+    """What stands behind an agent's name."""
+
+    choices: Choices
+    hparams: Any
+    loop: dict[str, int] = {}  # what it wants of the loop that collects its data, by the names of its fields
+
+
+@struct.dataclass
+class OptimizerHParams:
+    """How gradients become steps."""
+
+    learning_rate: float = 5e-4  # Step size of the optimizer at first ...
+    learning_rate_end: float = 1.0  # ... the share of it that is left in the end ...
+    learning_rate_steps: float = 100_000.0  # ... and the environment steps over which it falls.
+    optimizer_eps: float = 1e-8  # Added to the optimizer's denominator.
+    max_grad_norm: float = 10.0  # The whole gradient is scaled down to this norm.
+    traced: ClassVar[bool] = True
+    limits: ClassVar[dict[str, Limit]] = {
+        "learning_rate": NOT_NEGATIVE,
+        "learning_rate_end": SHARE,
+        "learning_rate_steps": POSITIVE,
+        "optimizer_eps": NOT_NEGATIVE,
+        "max_grad_norm": POSITIVE,
+    }
+
+
+@struct.dataclass
+class ExplorationHParams:
+    """How often an action is random."""
+
+    epsilon_start: float = 1.0  # Share of random actions at first ...
+    epsilon_end: float = 0.05  # ... and in the end.
+    epsilon_steps: float = 25_000.0  # Environment steps after the warm-up over which epsilon falls.
+    limits: ClassVar[dict[str, Limit]] = {"epsilon_start": SHARE, "epsilon_end": SHARE, "epsilon_steps": POSITIVE}
+
+
+def make_optimizer(
+    name: OptimizerName, hparams: OptimizerHParams, env_steps: Array | float = 0.0
+) -> optax.GradientTransformation:
+    """The rule that turns gradients into steps, as it stands at that time; its state does not depend on it."""
+    share = linear(1.0, hparams.learning_rate_end, env_steps / hparams.learning_rate_steps)
+    rate, eps = hparams.learning_rate * share, hparams.optimizer_eps
+    rules = {
+        "adam": lambda: optax.adam(rate, eps=eps),
+        "radam": lambda: optax.radam(rate, eps=eps),
+        "rmsprop": lambda: optax.rmsprop(rate, decay=0.95, eps=eps, centered=True),
+    }
+    return optax.chain(optax.clip_by_global_norm(hparams.max_grad_norm), rules[name]())
+
+
+def epsilon_at(hparams: ExplorationHParams, env_steps: Array | float) -> Array:
+    """The share of random actions after so many environment steps."""
+    return linear(hparams.epsilon_start, hparams.epsilon_end, env_steps / hparams.epsilon_steps)
+
+
+def blank_features(spec: EnvSpec) -> Any:
+    """A batch of one observation's features, all zero: what a network is initialised with."""
+    return jax.tree.map(lambda x: jnp.zeros((1, *x.shape), x.dtype), spec.observation.features)
 
 
 def linear(start: Array | float, end: Array | float, fraction: Array | float) -> Array:

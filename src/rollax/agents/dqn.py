@@ -1,8 +1,8 @@
-"""The DQN family: DQN, Double, Dueling, n-step.
+"""The DQN family: DQN, Double, Dueling, n-step, prioritised, Noisy, C51, QR-DQN, IQN, Munchausen, Rainbow.
 
-One update rule serves them all.  A member of the family is a choice of parts: a head says what a
-return is made of, a replay says which transitions come back, `double` says who picks the next
-action.  `FAMILY`, at the end, names the choices.
+One update rule serves them all.  A member of the family is a choice of parts: a head says what a return is made of,
+streams are the layers before it, a replay says which transitions come back, a backup says what follows the next
+state, `double` says whose values choose there.  `FAMILY`, at the end, names the choices.
 """
 
 from __future__ import annotations
@@ -17,45 +17,49 @@ import optax
 from flax import linen as nn
 from flax import struct
 
-from rollax.agents.base import linear
-from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIVE, SHARE, Limit
-from rollax.networks import MLP, QNetwork, ScalarHead
-from rollax.policies import epsilon_greedy, greedy
-from rollax.replay import Batch, ReplayState, UniformReplay
-from rollax.returns import ReturnDistribution
+from rollax.agents.base import (
+    ExplorationHParams,
+    OptimizerHParams,
+    OptimizerName,
+    Recipe,
+    blank_features,
+    epsilon_at,
+    linear,
+    make_optimizer,
+)
+from rollax.backups import GreedyBackup, MunchausenBackup
+from rollax.limits import COUNT, POSITIVE, SHARE, Limit
+from rollax.networks import CategoricalHead, Head, ImplicitQuantileHead, QNetwork, QuantileHead, ScalarHead, Streams
+from rollax.policies import epsilon_greedy
+from rollax.replay import Batch, PrioritizedReplay, UniformReplay
+from rollax.returns import BellmanError, ReturnDistribution
+from rollax.torsos import MLP
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 
 @struct.dataclass
-class DQNHParams:
+class DQNHParams(ExplorationHParams, OptimizerHParams):
     """Numbers that may differ between the members of a population.  All are traced."""
 
-    learning_rate: float = 5e-4  # Step size of the optimizer at first ...
-    learning_rate_end: float = 1.0  # ... the share of it that is left in the end ...
-    learning_rate_steps: float = 100_000.0  # ... and the environment steps over which it falls.
-    optimizer_eps: float = 1e-8  # Added to the optimizer's denominator.
-    max_grad_norm: float = 10.0  # The whole gradient is scaled down to this norm.
     discount: float = 0.99  # What a reward is worth one step later.
     huber_kappa: float = 1.0  # Errors beyond this count linearly.
     target_period: int = 1  # Gradient steps between moves of the target weights ...
     target_step: float = 0.01  # ... and how far they move: 1.0 copies.
-    epsilon_start: float = 1.0  # Share of random actions at first ...
-    epsilon_end: float = 0.05  # ... and in the end.
-    epsilon_steps: float = 25_000.0  # Environment steps after the warm-up over which epsilon falls.
-    traced: ClassVar[bool] = True
+    priority_exponent: float = 0.5  # How much priorities matter to a prioritised replay: 0 is uniform.
+    importance_start: float = 0.4  # How much of its unequal chances is undone at first: 1 is all ...
+    importance_end: float = 1.0  # ... and in the end ...
+    importance_steps: float = 100_000.0  # ... and the environment steps in between.
     limits: ClassVar[dict[str, Limit]] = {
-        "learning_rate": NOT_NEGATIVE,
-        "learning_rate_end": SHARE,
-        "learning_rate_steps": POSITIVE,
-        "optimizer_eps": NOT_NEGATIVE,
-        "max_grad_norm": POSITIVE,
+        **OptimizerHParams.limits,
+        **ExplorationHParams.limits,
         "discount": SHARE,
         "huber_kappa": POSITIVE,
         "target_period": COUNT,
         "target_step": SHARE,
-        "epsilon_start": SHARE,
-        "epsilon_end": SHARE,
-        "epsilon_steps": POSITIVE,
+        "priority_exponent": SHARE,
+        "importance_start": SHARE,
+        "importance_end": SHARE,
+        "importance_steps": POSITIVE,
     }
 
 
@@ -64,18 +68,17 @@ class DQNConfig:
     """Choices that shape the compiled program.  All are static."""
 
     torso: nn.Module = MLP()
-    head: nn.Module = ScalarHead()
-    double: bool = False  # The online weights pick the next action, the target weights judge it.
-    dueling: bool = False  # Split the last layers into a state's value and the actions' advantages.
-    stream_hidden: int = 0  # Units of a hidden layer in each dueling stream; 0 for none.
+    streams: Streams = Streams()
+    head: Head = ScalarHead()
+    double: bool = False  # The online weights choose what follows the next state, the target weights judge it.
+    backup: GreedyBackup = GreedyBackup()
     replay: UniformReplay = UniformReplay()
     batch_size: int = 128  # Transitions of one gradient step.
     gradient_steps: int = 1  # Gradient steps of one iteration.
     loss: Literal["huber", "squared"] = "huber"  # The penalty on a Bellman error.
-    optimizer: Literal["adam", "rmsprop"] = "adam"  # How gradients become steps.
+    optimizer: OptimizerName = "adam"  # How gradients become steps.
     evaluation_epsilon: float = 0.0  # Share of random actions in evaluations.
     limits: ClassVar[dict[str, Limit]] = {
-        "stream_hidden": COUNT_OR_NONE,
         "batch_size": COUNT,
         "gradient_steps": COUNT,
         "evaluation_epsilon": SHARE,
@@ -85,11 +88,9 @@ class DQNConfig:
         return DQN(self, spec)
 
     def problems(self, spec: EnvSpec) -> list[str]:
-        """What is wrong with these choices for that environment, each with its fix."""
-        return self.replay.problems(spec) + self.torso.problems(spec.observation)
+        return self.replay.problems(spec) + self.torso.problems(spec.observation) + self.head.problems()
 
     def least_warm_up(self, spec: EnvSpec) -> int:
-        """Iterations without learning that `learn` needs to have happened."""
         return -(-(self.replay.n_step + 1) // spec.rollout_length)
 
 
@@ -115,83 +116,110 @@ class DQN:
     @cached_property
     def network(self) -> QNetwork:
         config = self.config
-        return QNetwork(self.spec.num_actions, config.torso, config.head, config.dueling, config.stream_hidden)
+        return QNetwork(self.spec.num_actions, config.torso, config.streams, config.head)
 
-    def init(self, key: Key, hparams: DQNHParams) -> tuple[DQNLearner, ReplayState]:
-        features = jax.tree.map(lambda x: jnp.zeros((1, *x.shape), x.dtype), self.spec.observation.features)
-        params = self.network.init(key, features)
-        learner = DQNLearner(hparams, params, params, self.optimizer(hparams).init(params), jnp.int32(0))
+    def init(self, key: Key, hparams: DQNHParams) -> tuple[DQNLearner, Any]:
+        params = self.network.init(key, blank_features(self.spec))
+        optimizer = make_optimizer(self.config.optimizer, hparams)
+        learner = DQNLearner(hparams, params, params, optimizer.init(params), jnp.int32(0))
         return learner, self.config.replay.init(self.spec)
 
     def act(self, learner: DQNLearner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, tuple]:
-        q_values = self.returns(learner.params, obs).mean()
-        epsilon = self.epsilon(learner) if explore else self.config.evaluation_epsilon
-        return epsilon_greedy(key, q_values, obs.legal, epsilon), ()
+        noise_key, action_key = jax.random.split(key)
+        q_values = self.returns(learner.params, obs, noise_key if explore else None).mean()
+        epsilon = epsilon_at(learner.hparams, self.env_steps(learner)) if explore else self.config.evaluation_epsilon
+        return epsilon_greedy(action_key, q_values, obs.legal, epsilon), ()
 
-    def remember(self, memory: ReplayState, rollout: Transition) -> ReplayState:
+    def remember(self, memory: Any, rollout: Transition) -> Any:
         return self.config.replay.add(memory, rollout, self.spec)
 
     def learn(
-        self, learner: DQNLearner, memory: ReplayState, rollout: Transition, key: Key
-    ) -> tuple[DQNLearner, ReplayState, Metrics]:
+        self, learner: DQNLearner, memory: Any, rollout: Transition, key: Key
+    ) -> tuple[DQNLearner, Any, Metrics]:
         del rollout  # `remember` has put it into the memory
-        epsilon = self.epsilon(learner)
+        epsilon = epsilon_at(learner.hparams, self.env_steps(learner))
         keys = jax.random.split(key, self.config.gradient_steps)
-        learner, metrics = jax.lax.scan(lambda state, key: self.gradient_step(state, memory, key), learner, keys)
+        (learner, memory), metrics = jax.lax.scan(self.gradient_step, (learner, memory), keys)
         return learner, memory, {**jax.tree.map(jnp.mean, metrics), "epsilon": epsilon}
 
-    def gradient_step(self, learner: DQNLearner, memory: ReplayState, key: Key) -> tuple[DQNLearner, Metrics]:
-        hp = learner.hparams
-        batch = self.config.replay.sample(memory, key, self.config.batch_size, hp.discount, self.spec)
-        loss, grads = jax.value_and_grad(lambda params: jnp.mean(self.bellman_losses(params, learner, batch)))(
-            learner.params
-        )
-        rule = self.optimizer(hp, self.env_steps(learner))
+    def gradient_step(self, carry: tuple[DQNLearner, Any], key: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
+        learner, memory = carry
+        hp, replay, env_steps = learner.hparams, self.config.replay, self.env_steps(learner)
+        sample_key, loss_key = jax.random.split(key)
+        importance = linear(hp.importance_start, hp.importance_end, env_steps / hp.importance_steps)
+        sample = replay.sample(memory, sample_key, self.config.batch_size, hp.discount, importance, self.spec)
+
+        def weighted_loss(params: Params) -> tuple[Array, Array]:
+            error = self.bellman_error(params, learner, sample.batch, loss_key)
+            return jnp.mean(sample.weight * error.loss), error.priority
+
+        (loss, priority), grads = jax.value_and_grad(weighted_loss, has_aux=True)(learner.params)
+        rule = make_optimizer(self.config.optimizer, hp, env_steps)
         updates, opt_state = rule.update(grads, learner.opt_state, learner.params)
         params = optax.apply_updates(learner.params, updates)
         count = learner.gradient_steps + 1
         step = jnp.where(count % hp.target_period == 0, hp.target_step, 0.0)
         target_params = optax.incremental_update(params, learner.target_params, step)
-        return DQNLearner(hp, params, target_params, opt_state, count), {"loss": loss}
+        memory = replay.reprioritize(memory, sample.handle, priority, hp.priority_exponent, self.spec)
+        return (DQNLearner(hp, params, target_params, opt_state, count), memory), {"loss": loss}
 
-    def bellman_losses(self, params: Params, learner: DQNLearner, batch: Batch) -> Array:
-        """One loss for each transition, whatever a return is made of."""
-        predicted = self.returns(params, batch.obs).at(batch.action)
-        targets = self.returns(learner.target_params, batch.next_obs)
-        judge = self.returns(learner.params, batch.next_obs) if self.config.double else targets
-        successor = targets.at(greedy(judge.mean(), batch.next_obs.legal))
+    def bellman_error(self, params: Params, learner: DQNLearner, batch: Batch, key: Key) -> BellmanError:
+        """One loss and one priority for each transition, whatever a return is made of."""
+        now_key, next_key, judge_key, bonus_key = jax.random.split(key, 4)
+        backup, judge = self.config.backup, learner.params if self.config.double else learner.target_params
+        taken = jax.nn.one_hot(batch.action, self.spec.num_actions)
+        predicted = self.returns(params, batch.obs, now_key).under(taken)
+        follows = backup.follow(self.returns(judge, batch.next_obs, judge_key).mean(), batch.next_obs)
+        successor = self.returns(learner.target_params, batch.next_obs, next_key).under(follows.policy)
+        bonus = backup.reward_bonus(
+            lambda: self.returns(learner.target_params, batch.obs, bonus_key).mean(), batch.obs, batch.action
+        )
+        reward = batch.reward + bonus + batch.discount * follows.bonus
         kappa = learner.hparams.huber_kappa if self.config.loss == "huber" else jnp.inf
-        return predicted.bellman_loss(batch.reward, batch.discount, successor, kappa)
+        return predicted.bellman_error(reward, batch.discount, successor, kappa)
 
-    def returns(self, params: Params, obs: Observation) -> ReturnDistribution:
-        """The return of every action."""
-        return cast(ReturnDistribution, self.network.apply(params, obs.features))
-
-    def epsilon(self, learner: DQNLearner) -> Array:
-        hp = learner.hparams
-        return linear(hp.epsilon_start, hp.epsilon_end, self.env_steps(learner) / hp.epsilon_steps)
+    def returns(self, params: Params, obs: Observation, key: Key | None = None) -> ReturnDistribution:
+        """The return of every action; without a key, that of the mean network."""
+        rngs = None if key is None else {"noise": key}
+        return cast(ReturnDistribution, self.network.apply(params, obs.features, rngs=rngs))
 
     def env_steps(self, learner: DQNLearner) -> Array:
         """Environment steps since learning began, which all schedules count."""
         return learner.gradient_steps / self.config.gradient_steps * self.spec.steps_per_iteration
 
-    def optimizer(self, hparams: DQNHParams, env_steps: Array | float = 0.0) -> optax.GradientTransformation:
-        """The rule that turns gradients into steps, as it stands at that time; its state does not depend on it."""
-        share = linear(1.0, hparams.learning_rate_end, env_steps / hparams.learning_rate_steps)
-        rate, eps = hparams.learning_rate * share, hparams.optimizer_eps
-        if self.config.optimizer == "adam":
-            rule = optax.adam(rate, eps=eps)
-        else:
-            rule = optax.rmsprop(rate, decay=0.95, eps=eps, centered=True)
-        return optax.chain(optax.clip_by_global_norm(hparams.max_grad_norm), rule)
-
     def with_weights(self, learner: DQNLearner, params: Any) -> DQNLearner:
         return learner._replace(params=params, target_params=params)
 
 
+NOISY = Streams(stream_hidden=64, noise="factorised")
+NO_EPSILON = DQNHParams(epsilon_start=0.0, epsilon_end=0.0)  # noise explores
 FAMILY = {
-    "dqn": DQNConfig(),
-    "double": DQNConfig(double=True),
-    "dueling": DQNConfig(dueling=True, stream_hidden=64),
-    "n_step": DQNConfig(replay=UniformReplay(n_step=3)),
+    "dqn": Recipe(DQNConfig(), DQNHParams()),
+    "double": Recipe(DQNConfig(double=True), DQNHParams()),
+    "dueling": Recipe(DQNConfig(streams=Streams(dueling=True, stream_hidden=64)), DQNHParams()),
+    "n_step": Recipe(DQNConfig(replay=UniformReplay(n_step=3)), DQNHParams()),
+    "prioritized": Recipe(DQNConfig(replay=PrioritizedReplay()), DQNHParams()),
+    "noisy": Recipe(DQNConfig(streams=NOISY), NO_EPSILON),
+    "c51": Recipe(DQNConfig(head=CategoricalHead()), DQNHParams()),
+    "qr": Recipe(DQNConfig(head=QuantileHead()), DQNHParams()),
+    "iqn": Recipe(DQNConfig(head=ImplicitQuantileHead()), DQNHParams()),
+    "munchausen": Recipe(DQNConfig(backup=MunchausenBackup()), DQNHParams()),
+    "rainbow": Recipe(
+        DQNConfig(
+            head=CategoricalHead(),
+            streams=NOISY.clone(dueling=True),
+            double=True,
+            replay=PrioritizedReplay(n_step=3),
+        ),
+        NO_EPSILON,
+    ),
+    "irainbow": Recipe(
+        DQNConfig(
+            head=ImplicitQuantileHead(),
+            streams=NOISY.clone(dueling=True),
+            double=True,
+            replay=UniformReplay(n_step=3),
+        ),
+        NO_EPSILON,
+    ),
 }

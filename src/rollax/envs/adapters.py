@@ -76,7 +76,7 @@ def to_task(env: Any, params: Any, name: str) -> Task:
     for what, value in {"reward": reward, "terminated": terminated, "truncated": truncated}.items():
         if getattr(value, "shape", None) != ():
             raise EnvError(f"{name}: step must return one number as {what}, not {_outline(value)}")
-    task = Task(env, params, Observation(None), num_actions, one_hot, interval)
+    task = Task(env, params, Observation(None), num_actions, one_hot, interval, _binary(env))
     observation = _shapes(name, "the observation", task.observe, raw)
     legal = observation.legal
     if legal is not None and (legal.shape != (num_actions,) or legal.dtype != bool):
@@ -102,6 +102,11 @@ def _one_hot(env: Any, params: Any, name: str) -> int:
     if not hasattr(env, "observation_space"):
         return 0
     return int(getattr(_call(name, "observation_space", env.observation_space, params), "n", 0))
+
+
+def _binary(env: Any) -> bool:
+    """MinAtar's boards are flags that gymnax shows as numbers, at four times the memory."""
+    return type(env).__module__.startswith("gymnax.environments.minatar.")
 
 
 def _truncation_interval(env: Any, params: Any) -> int:

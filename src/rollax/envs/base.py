@@ -49,6 +49,7 @@ class Task:
     num_actions: int
     one_hot: int = 0  # an observation that is a number below this becomes a vector of as many flags
     truncation_interval: int = 1
+    binary: bool = False  # every number of an observation is 0 or 1, so it is kept as a flag
 
     def spec(self, num_envs: int, rollout_length: int) -> EnvSpec:
         return EnvSpec(self.observation, self.num_actions, num_envs, rollout_length, self.truncation_interval)
@@ -68,6 +69,8 @@ class Task:
         obs = raw if isinstance(raw, Observation) else Observation(raw)
         if self.one_hot:
             obs = obs._replace(features=jax.nn.one_hot(obs.features, self.one_hot))
+        if self.binary:
+            obs = obs._replace(features=obs.features.astype(bool))
         if obs.legal is not None:
             obs = obs._replace(legal=obs.legal | ~jnp.any(obs.legal, axis=-1, keepdims=True))
         return obs

@@ -58,7 +58,7 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
     except EnvError:
         if not problems:
             raise
-    if task is None or not experiment.steps_per_iteration > 0 or experiment.choices.replay.n_step < 1:
+    if task is None or not experiment.steps_per_iteration > 0:
         raise ConfigError(problems)
     spec = task.spec(experiment.loop.num_envs, experiment.loop.rollout_length)
     choices = experiment.choices

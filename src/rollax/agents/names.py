@@ -1,0 +1,9 @@
+"""Every agent by its name."""
+
+from __future__ import annotations
+
+from rollax.agents.base import Recipe
+from rollax.agents.dqn import FAMILY
+from rollax.agents.pqn import PQN_RECIPE
+
+AGENTS: dict[str, Recipe] = {**FAMILY, "pqn": PQN_RECIPE}

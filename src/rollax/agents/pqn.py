@@ -1,0 +1,199 @@
+"""PQN: Q(lambda) on fresh rollouts, with layer normalisation in place of a replay and a target network.
+
+(Gallici et al. 2024.)  A rollout is turned into lambda-returns once, and then learnt from in shuffled minibatches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+
+from rollax.agents.base import (
+    ExplorationHParams,
+    OptimizerHParams,
+    OptimizerName,
+    Recipe,
+    blank_features,
+    epsilon_at,
+    make_optimizer,
+)
+from rollax.limits import COUNT, SHARE, Limit
+from rollax.networks import QNetwork, ScalarHead, Streams
+from rollax.policies import epsilon_greedy, mask_illegal
+from rollax.targets import lambda_returns
+from rollax.torsos import MLP
+from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
+
+
+@struct.dataclass
+class PQNHParams(ExplorationHParams, OptimizerHParams):
+    """Numbers that may differ between the members of a population.  All are traced."""
+
+    discount: float = 0.99  # What a reward is worth one step later.
+    trace_lambda: float = 0.65  # How much of a target comes from the steps after the next: 0 none, 1 all.
+    limits: ClassVar[dict[str, Limit]] = {
+        **OptimizerHParams.limits,
+        **ExplorationHParams.limits,
+        "discount": SHARE,
+        "trace_lambda": SHARE,
+    }
+
+
+@dataclass(frozen=True)
+class PQNConfig:
+    """Choices that shape the compiled program.  All are static."""
+
+    torso: nn.Module = MLP(layer_norm=True)
+    streams: Streams = Streams()
+    epochs: int = 2  # How often a rollout is learnt from.
+    minibatches: int = 4  # Gradient steps of one epoch.
+    optimizer: OptimizerName = "radam"  # How gradients become steps.
+    evaluation_epsilon: float = 0.0  # Share of random actions in evaluations.
+    limits: ClassVar[dict[str, Limit]] = {"epochs": COUNT, "minibatches": COUNT, "evaluation_epsilon": SHARE}
+
+    def build(self, spec: EnvSpec) -> PQN:
+        return PQN(self, spec)
+
+    def problems(self, spec: EnvSpec) -> list[str]:
+        found = self.torso.problems(spec.observation)
+        steps = spec.steps_per_iteration
+        if self.minibatches > 0 and steps % self.minibatches:
+            near = min((count for count in range(1, steps + 1) if steps % count == 0), key=lambda c: abs(c - self.minibatches))
+            found.append(
+                f"minibatches={self.minibatches} does not divide num_envs * rollout_length = {steps}; "
+                f"try minibatches={near}"
+            )
+        return found
+
+    def least_warm_up(self, spec: EnvSpec) -> int:
+        return 0
+
+
+class PQNLearner(NamedTuple):
+    """What learning changes."""
+
+    hparams: PQNHParams
+    params: Params
+    opt_state: optax.OptState
+    gradient_steps: Array
+
+
+class Lesson(NamedTuple):
+    """What one prediction should have been: `[N, ...]`."""
+
+    obs: Observation
+    action: Array
+    target: Array
+
+
+@dataclass(frozen=True)
+class PQN:
+    """The agent in one environment."""
+
+    metric_names: ClassVar[tuple[str, ...]] = ("loss", "epsilon")
+
+    config: PQNConfig
+    spec: EnvSpec
+
+    @cached_property
+    def network(self) -> QNetwork:
+        return QNetwork(self.spec.num_actions, self.config.torso, self.config.streams, ScalarHead())
+
+    def init(self, key: Key, hparams: PQNHParams) -> tuple[PQNLearner, tuple]:
+        params = self.network.init(key, blank_features(self.spec))
+        optimizer = make_optimizer(self.config.optimizer, hparams)
+        return PQNLearner(hparams, params, optimizer.init(params), jnp.int32(0)), ()
+
+    def act(self, learner: PQNLearner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Array]:
+        """Actions, and the value of the best of them in each state."""
+        noise_key, action_key = jax.random.split(key)
+        q_values = self.q_values(learner.params, obs, noise_key if explore else None)
+        epsilon = epsilon_at(learner.hparams, self.env_steps(learner)) if explore else self.config.evaluation_epsilon
+        action = epsilon_greedy(action_key, q_values, obs.legal, epsilon)
+        return action, jnp.max(mask_illegal(q_values, obs.legal), axis=-1)
+
+    def remember(self, memory: tuple, rollout: Transition) -> tuple:
+        return memory
+
+    def learn(
+        self, learner: PQNLearner, memory: tuple, rollout: Transition, key: Key
+    ) -> tuple[PQNLearner, tuple, Metrics]:
+        epsilon = epsilon_at(learner.hparams, self.env_steps(learner))
+        hp, value_key, epoch_key = learner.hparams, *jax.random.split(key)
+        next_value = self.next_values(learner.params, rollout, value_key)
+        target = lambda_returns(
+            rollout.reward, next_value, rollout.terminated, rollout.truncated, hp.discount, hp.trace_lambda
+        )
+        lessons = jax.tree.map(
+            lambda x: x.reshape(-1, *x.shape[2:]), Lesson(rollout.obs, rollout.action, jax.lax.stop_gradient(target))
+        )
+
+        def epoch(learner: PQNLearner, key: Key) -> tuple[PQNLearner, Array]:
+            shuffle_key, noise_key = jax.random.split(key)
+            order = jax.random.permutation(shuffle_key, len(lessons.target)).reshape(self.config.minibatches, -1)
+            noise_keys = jax.random.split(noise_key, self.config.minibatches)
+            return jax.lax.scan(
+                lambda learner, batch: self.gradient_step(
+                    learner, jax.tree.map(lambda x: x[batch[0]], lessons), batch[1]
+                ),
+                learner,
+                (order, noise_keys),
+            )
+
+        learner, losses = jax.lax.scan(epoch, learner, jax.random.split(epoch_key, self.config.epochs))
+        return learner, memory, {"loss": jnp.mean(losses), "epsilon": epsilon}
+
+    def next_values(self, params: Params, rollout: Transition, key: Key) -> Array:
+        """The best legal action's value in the true successor of every step `[T, B]`.
+
+        Most successors are the next step's observation, whose value `act` has noted with the same weights.  What is
+        left are the rollout's last successors, and the ends that a time limit set: nobody acted there.
+        """
+
+        def best(obs: Observation) -> Array:
+            return jnp.max(mask_illegal(self.q_values(params, obs, key), obs.legal), axis=-1)
+
+        length, num_envs = rollout.reward.shape
+        if self.spec.truncation_interval < length:
+            flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout.next_obs)
+            return best(flat).reshape(length, num_envs)
+        when, env = jnp.argmax(rollout.truncated, axis=0), jnp.arange(num_envs)  # at most one for each environment
+        asked = jax.tree.map(lambda x: jnp.concatenate([x[-1], x[when, env]]), rollout.next_obs)
+        last, cut = jnp.split(best(asked), 2)
+        noted = jnp.concatenate([rollout.extras[1:], last[None]])
+        return jnp.where(rollout.truncated, cut, noted)
+
+    def gradient_step(self, learner: PQNLearner, lesson: Lesson, key: Key) -> tuple[PQNLearner, Array]:
+        def loss_of(params: Params) -> Array:
+            taken = jax.nn.one_hot(lesson.action, self.spec.num_actions)
+            predicted = jnp.sum(taken * self.q_values(params, lesson.obs, key), axis=-1)
+            return 0.5 * jnp.mean((predicted - lesson.target) ** 2)
+
+        loss, grads = jax.value_and_grad(loss_of)(learner.params)
+        rule = make_optimizer(self.config.optimizer, learner.hparams, self.env_steps(learner))
+        updates, opt_state = rule.update(grads, learner.opt_state, learner.params)
+        params = optax.apply_updates(learner.params, updates)
+        return PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1), loss
+
+    def q_values(self, params: Params, obs: Observation, key: Key | None = None) -> Array:
+        """The value of every action `[B, A]`; without a key, that of the mean network."""
+        rngs = None if key is None else {"noise": key}
+        return cast(Any, self.network.apply(params, obs.features, rngs=rngs)).mean()
+
+    def env_steps(self, learner: PQNLearner) -> Array:
+        """Environment steps since learning began, which all schedules count."""
+        steps = self.config.epochs * self.config.minibatches
+        return learner.gradient_steps / steps * self.spec.steps_per_iteration
+
+    def with_weights(self, learner: PQNLearner, params: Any) -> PQNLearner:
+        return learner._replace(params=params)
+
+
+PQN_RECIPE = Recipe(PQNConfig(), PQNHParams(), {"num_envs": 32, "rollout_length": 32, "warm_up_steps": 0})

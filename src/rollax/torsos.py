@@ -1,0 +1,138 @@
+"""From what is observed to a vector of features."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from rollax.convolution import Conv, max_pool
+from rollax.limits import COUNT, POSITIVE, Limit
+from rollax.types import Array, Observation
+
+
+class MLP(nn.Module):
+    """Dense layers with ReLU over the flattened features."""
+
+    hidden: tuple[int, ...] = (128, 128)  # Units of each hidden layer.
+    layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
+    input_scale: tuple[float, ...] = ()  # A factor for each number of the observation; empty for none.
+    limits: ClassVar[dict[str, Limit]] = {"hidden": COUNT, "input_scale": POSITIVE}
+
+    def problems(self, observation: Observation) -> list[str]:
+        """What is wrong with this torso for such observations."""
+        size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(observation.features))
+        if len(self.input_scale) in (0, size):
+            return []
+        return [f"input_scale has {len(self.input_scale)} numbers, but the observation has {size}"]
+
+    @nn.compact
+    def __call__(self, features: Any) -> Array:
+        x = flatten_features(features)
+        if self.input_scale:
+            x = x * jnp.array(self.input_scale, jnp.float32)
+        for width in self.hidden:
+            x = rectify(nn.Dense(width)(x), self.layer_norm)
+        return x
+
+
+class MinAtarTorso(nn.Module):
+    """One small convolution over a 10 x 10 board, then dense layers (Young and Tian 2019)."""
+
+    channels: int = 16  # Filters of the convolution.
+    hidden: tuple[int, ...] = (128,)  # Units of each dense layer.
+    layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
+    limits: ClassVar[dict[str, Limit]] = {"channels": COUNT, "hidden": COUNT}
+
+    def problems(self, observation: Observation) -> list[str]:
+        return image_problems("minatar", observation, least=3)
+
+    @nn.compact
+    def __call__(self, features: Any) -> Array:
+        x = picture(features)
+        x = rectify(Conv(self.channels, (3, 3), scale=pixel_scale(x))(x), self.layer_norm)
+        x = x.reshape(x.shape[0], -1)
+        for width in self.hidden:
+            x = rectify(nn.Dense(width)(x), self.layer_norm)
+        return x
+
+
+class NatureTorso(nn.Module):
+    """The network of Mnih et al. 2015 for 84 x 84 frames, up to its hidden dense layer."""
+
+    hidden: tuple[int, ...] = (512,)  # Units of each dense layer.
+    layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
+    limits: ClassVar[dict[str, Limit]] = {"hidden": COUNT}
+
+    def problems(self, observation: Observation) -> list[str]:
+        return image_problems("nature", observation, least=36)
+
+    @nn.compact
+    def __call__(self, features: Any) -> Array:
+        x = picture(features)
+        for channels, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+            x = rectify(Conv(channels, (size, size), (stride, stride), scale=pixel_scale(x))(x), self.layer_norm)
+        x = x.reshape(x.shape[0], -1)
+        for width in self.hidden:
+            x = rectify(nn.Dense(width)(x), self.layer_norm)
+        return x
+
+
+class ImpalaTorso(nn.Module):
+    """The residual network of Espeholt et al. 2018: three stages that each halve the picture."""
+
+    stages: tuple[int, ...] = (16, 32, 32)  # Filters of each stage.
+    hidden: tuple[int, ...] = (256,)  # Units of each dense layer.
+    layer_norm: bool = False  # Normalise the units of each dense layer before its ReLU.
+    limits: ClassVar[dict[str, Limit]] = {"stages": COUNT, "hidden": COUNT}
+
+    def problems(self, observation: Observation) -> list[str]:
+        return image_problems("impala", observation, least=2 ** len(self.stages))
+
+    @nn.compact
+    def __call__(self, features: Any) -> Array:
+        x = picture(features)
+        for channels in self.stages:
+            x = Conv(channels, (3, 3), padding="SAME", scale=pixel_scale(x))(x)
+            x = max_pool(x, (3, 3), (2, 2), "SAME")
+            for _ in range(2):
+                inner = Conv(channels, (3, 3), padding="SAME")(nn.relu(x))
+                x = x + Conv(channels, (3, 3), padding="SAME")(nn.relu(inner))
+        x = nn.relu(x).reshape(x.shape[0], -1)
+        for width in self.hidden:
+            x = rectify(nn.Dense(width)(x), self.layer_norm)
+        return x
+
+
+def rectify(x: Array, layer_norm: bool) -> Array:
+    """ReLU, after a layer normalisation if there is one.  For use in a compact module."""
+    return nn.relu(nn.LayerNorm()(x) if layer_norm else x)
+
+
+def flatten_features(features: Any) -> Array:
+    """Every leaf `[B, ...]` as float32, flattened and joined to one vector for each row."""
+    leaves = jax.tree.leaves(features)
+    return jnp.concatenate([leaf.reshape(leaf.shape[0], -1).astype(jnp.float32) for leaf in leaves], axis=-1)
+
+
+def picture(features: Any) -> Array:
+    """The one picture `[B, H, W, C]` of the features, as it is: flags, bytes or numbers."""
+    (x,) = jax.tree.leaves(features)
+    return x
+
+
+def pixel_scale(x: Array) -> float:
+    """What brings a picture's numbers to between 0 and 1."""
+    return 1 / 255 if x.dtype == jnp.uint8 else 1.0
+
+
+def image_problems(name: str, observation: Observation, least: int) -> list[str]:
+    """Whether observations are one picture of at least that size."""
+    shapes = [leaf.shape for leaf in jax.tree.leaves(observation.features)]
+    if len(shapes) == 1 and len(shapes[0]) == 3 and min(shapes[0][:2]) >= least:
+        return []
+    shown = ", ".join(map(str, shapes))
+    return [f"torso={name} wants one picture (height, width, channels) of at least {least} x {least}; this is {shown}"]
