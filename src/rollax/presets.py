@@ -95,6 +95,40 @@ MOUNTAIN_CAR: dict[str, Any] = {
     "epsilon_end": 0.02,
     "epsilon_steps": 50_000.0,
 }
+MINATAR_GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+PQN_MINATAR: dict[str, Any] = {
+    "torso": "minatar",
+    "steps": 10_000_000,
+    "num_envs": 128,
+    "rollout_length": 32,
+    "warm_up_steps": 0,
+    "epochs": 2,
+    "minibatches": 32,
+    "learning_rate": 5e-4,
+    "learning_rate_end": 0.0,
+    "learning_rate_steps": 1e7,
+    "trace_lambda": 0.65,
+    "epsilon_end": 0.01,
+    "epsilon_steps": 1e6,
+}
+# One update of 512 for 256 steps: each transition is seen twice, which ten million steps afford.
+QR_MINATAR: dict[str, Any] = {
+    "torso": "minatar",
+    "steps": 10_027_008,
+    "num_envs": 256,
+    "warm_up_steps": 32_768,
+    "capacity": 262_144,
+    "n_step": 3,
+    "double": True,
+    "batch_size": 512,
+    "quantiles": 32,
+    "learning_rate": 7e-4,
+    "learning_rate_end": 0.05,
+    "learning_rate_steps": 1e7,
+    "target_period": 100,
+    "target_step": 1.0,
+    "epsilon_steps": 1e6,
+}
 PRESETS: dict[str, dict[str, Any]] = {
     "dqn/CartPole-v1": ONE_STEP_CARTPOLE,
     "double/CartPole-v1": CARTPOLE,
@@ -112,17 +146,23 @@ PRESETS: dict[str, dict[str, Any]] = {
     | {"noise_scale": 0.5, "learning_rate": 0.003},
     "irainbow/CartPole-v1": NOISY_CARTPOLE | {"quantiles": 8},
     "pqn/CartPole-v1": PQN_CARTPOLE,
+    **{f"pqn/{game}-MinAtar": PQN_MINATAR for game in MINATAR_GAMES},
+    **{f"qr/{game}-MinAtar": QR_MINATAR for game in MINATAR_GAMES},
     "double/Acrobot-v1": ACROBOT,
     "double/MountainCar-v0": MOUNTAIN_CAR,
 }
 
 
+# What an environment asks of every agent that has no preset for it.
+ENVIRONMENTS: dict[str, dict[str, Any]] = {f"{game}-MinAtar": {"torso": "minatar"} for game in MINATAR_GAMES}
+
+
 def preset_for(agent: str, env: str, preset: str = "auto") -> dict[str, Any]:
-    """The leaves that a preset sets: of its name, of the agent in that environment (`auto`), or nothing (`none`)."""
+    """The values that a preset sets: of its name, of the agent in that environment (`auto`), or nothing (`none`)."""
     if preset == "none":
         return {}
     if preset == "auto":
-        return PRESETS.get(f"{agent}/{env}", {})
+        return PRESETS.get(f"{agent}/{env}", ENVIRONMENTS.get(env, {}))
     if preset not in PRESETS:
         raise ConfigError(f"preset={preset!r} is not known; {did_you_mean(preset, PRESETS)}")
     return PRESETS[preset]
