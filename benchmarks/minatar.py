@@ -33,7 +33,10 @@ def main() -> None:
     out = Path(options.out or tempfile.mkdtemp())
     changes = {"steps": options.steps} if options.steps else {}
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {options.seeds} seeds", flush=True)
-    print(f"{'agent':>8} {'game':>14} {'mean':>7} {'IQM':>7} {'95 % interval':>16} {'training s':>11} {'whole s':>8}", flush=True)
+    print(
+        f"{'agent':>8} {'game':>14} {'mean':>7} {'IQM':>7} {'95 % interval':>16} {'training s':>11} {'whole s':>8}",
+        flush=True,
+    )
     rows = []
     for agent in options.agents:
         for game in options.games:
@@ -48,10 +51,8 @@ def main() -> None:
             (out / "minatar.json").write_text(json.dumps(rows, default=str))
             interval = f"{iqm.low:.1f} to {iqm.high:.1f}"
             seconds = summary["train_seconds"]
-            print(
-                f"{agent:>8} {game:>14} {scores.mean():7.1f} {iqm.value:7.1f} {interval:>16} {seconds:11.1f} {whole:8.1f}",
-                flush=True,
-            )
+            numbers = f"{scores.mean():7.1f} {iqm.value:7.1f} {interval:>16} {seconds:11.1f} {whole:8.1f}"
+            print(f"{agent:>8} {game:>14} {numbers}", flush=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from rollax import torsos
 from rollax.agents.base import make_optimizer
 from rollax.agents.dqn import DQNConfig, DQNHParams, DQNLearner
 from rollax.experiment import make_experiment
-from rollax.replay import Batch
+from rollax.ring import Batch
 from rollax.training.jax_program import LIGHT
 from rollax.training.plan import make_plan
 from rollax.types import EnvSpec, Observation
@@ -134,7 +134,9 @@ def main() -> None:
         length = 8
         taken = race({form: nature_update(form, length) for form in FORMS}, options.rounds)
         theirs, ours = (taken[form] / length * 1e3 for form in FORMS)
-        print(f"Nature update, batch 32, uint8: nn.Conv {theirs:.1f} ms, rollax {ours:.1f} ms, ratio {theirs / ours:.1f}")
+        print(
+            f"Nature update, batch 32, uint8: nn.Conv {theirs:.1f} ms, rollax {ours:.1f} ms, ratio {theirs / ours:.1f}"
+        )
     if "minatar" not in options.parts:
         return
     print(f"{'agent':>7} {'seeds':>5} {'nn.Conv steps/s':>16} {'rollax steps/s':>15} {'ratio':>6}")

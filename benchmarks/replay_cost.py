@@ -1,26 +1,30 @@
-"""Does a larger replay cost more?  Microseconds to add and to sample at 10 thousand and a million places.
+"""What does a replay cost, and does a larger one cost more?  Uniform beside prioritised, at 10 k, 100 k and 1 M places.
 
-Each cost is that of a scan of many steps inside one compiled program, the replay in the carry, alone and
-for ten members under vmap; every output is used.  Beside it, what the program needs beyond the ring.
+Each cost is that of a step in a scan inside one compiled program, the replay in the carry, alone and for ten members
+under vmap; every output is used.  `sample` is drawing a batch and, for the prioritised one, giving it new priorities
+as well.  Beside it, what the program needs beyond the memory of its state.
 
-    python benchmarks/replay_cost.py
+    python benchmarks/replay_cost.py [--batches 32 128 512]
 """
 
 from __future__ import annotations
 
+import argparse
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.replay import ReplayState, UniformReplay
+from rollax.replay import PrioritizedReplay, Replay, UniformReplay
 from rollax.training.jax_program import nbytes
 from rollax.types import Array, EnvSpec, Observation, Transition
 
 SPEC = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), 2, 8, 1, truncation_interval=500)
-STEPS, ROUNDS = 2_000, 9
+CAPACITIES = (10_000, 100_000, 1_000_000)
+STEPS, ROUNDS = 2_000, 7
 
 
 def rollout(number: Array) -> Transition:
@@ -32,41 +36,51 @@ def rollout(number: Array) -> Transition:
     )
 
 
-def adding(replay: UniformReplay, batch_size: int, state: ReplayState, key: Array) -> tuple[ReplayState, Array]:
-    def step(state: ReplayState, number: Array) -> tuple[ReplayState, None]:
-        return replay.add(state, rollout(number), SPEC), None
+def working(replay: Replay, batch_size: int) -> Callable[[Any, Array], tuple[Any, Array]]:
+    """A scan that adds and, with a batch size, samples and reprioritises."""
 
-    state, _ = jax.lax.scan(step, state, jnp.arange(STEPS))
-    return state, state.steps[0, 0, 0]
-
-
-def adding_and_sampling(
-    replay: UniformReplay, batch_size: int, state: ReplayState, key: Array
-) -> tuple[ReplayState, Array]:
-    def step(state: ReplayState, number: Array) -> tuple[ReplayState, Array]:
+    def step(state: Any, inputs: tuple[Array, Array]) -> tuple[Any, Array]:
+        number, key = inputs
         state = replay.add(state, rollout(number), SPEC)
-        batch = replay.sample(state, jax.random.fold_in(key, number), batch_size, 0.99, SPEC)
-        return state, jnp.stack([jnp.sum(leaf) for leaf in jax.tree.leaves(batch)]).sum()
+        if not batch_size:
+            return state, jnp.float32(0)
+        sample = replay.sample(state, key, batch_size, 0.99, 0.5, SPEC)
+        total = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(sample.batch)) + jnp.sum(sample.weight)
+        priority = jnp.abs(sample.batch.obs.features[:, 0] % 7)
+        return replay.reprioritize(state, sample.handle, priority, 0.5, SPEC), jnp.float32(total)
 
-    state, sums = jax.lax.scan(step, state, jnp.arange(STEPS))
-    return state, jnp.sum(sums)
+    def run(state: Any, key: Array) -> tuple[Any, Array]:
+        state, totals = jax.lax.scan(step, state, (jnp.arange(STEPS), jax.random.split(key, STEPS)))
+        return state, jnp.sum(totals)
+
+    return run
 
 
-def measure(function: Any, batch_size: int, capacity: int, members: int) -> tuple[float, float]:
-    """Microseconds of a step of one member, and bytes beyond the ring as a share of it."""
-    replay = UniformReplay(capacity)
-    state = jax.jit(lambda: replay.init(SPEC))()
-    state = state._replace(added=jnp.int32(capacity // SPEC.num_envs))  # full, so that sampling reaches everywhere
+def full(replay: Replay) -> Any:
+    """A memory whose every row was written, so that sampling reaches everywhere."""
+    rows = replay.capacity // SPEC.num_envs
 
-    def run(state: ReplayState, keys: Array) -> tuple[ReplayState, Array]:
-        return function(replay, batch_size, state, keys)
+    def fill(state: Any) -> Any:
+        return jax.lax.fori_loop(0, rows, lambda number, state: replay.add(state, rollout(number), SPEC), state)
 
-    keys = jax.random.key(0)
+    return jax.jit(fill, donate_argnums=0)(jax.jit(lambda: replay.init(SPEC))())
+
+
+def shared(leaf: Any) -> bool:
+    return leaf.ndim == 0 and jnp.issubdtype(leaf.dtype, jnp.integer)
+
+
+def measure(replay: Replay, batch_size: int, members: int, state: Any) -> tuple[float, float]:
+    """Microseconds of a step of one member, and bytes beyond the state as a share of it."""
+    run, keys = working(replay, batch_size), jax.random.key(0)
+    state = jax.tree.map(jnp.copy, state)
     if members > 1:
-        axes: Any = jax.tree.map(lambda leaf: 0 if leaf.ndim else None, state)
+        axes: Any = jax.tree.map(lambda leaf: None if shared(leaf) else 0, state)
         run = jax.vmap(run, in_axes=(axes, 0), out_axes=(axes, 0))
-        widened = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (members, *leaf.shape)) + 0, state)
-        state, keys = widened._replace(added=state.added), jax.random.split(keys, members)
+        state = jax.tree.map(
+            lambda leaf: leaf if shared(leaf) else jnp.broadcast_to(leaf, (members, *leaf.shape)) + 0, state
+        )
+        keys = jax.random.split(keys, members)
     compiled = jax.jit(run, donate_argnums=0).lower(state, keys).compile()
     analysis: Any = compiled.memory_analysis()
     beyond = analysis.temp_size_in_bytes / nbytes(state)
@@ -80,20 +94,29 @@ def measure(function: Any, batch_size: int, capacity: int, members: int) -> tupl
 
 
 def main() -> None:
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; {SPEC.num_envs} environments")
-    print(f"{'members':>7} {'work':>12} {'10 k: us':>10} {'1 M: us':>10} {'ratio':>6} {'beyond the ring, 1 M':>21}")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batches", nargs="*", type=int, default=[32, 128, 512])
+    options = parser.parse_args()
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; {SPEC.num_envs} environments; us for one member")
+    columns = "".join(f"{f'{capacity // 1000} k':>9}" for capacity in CAPACITIES)
+    print(f"{'members':>7} {'work':>11} {'replay':>12} {columns} {'1 M / 10 k':>11} {'beyond':>7}")
     for members in (1, 10):
-        add = [measure(adding, 0, capacity, members) for capacity in (10_000, 1_000_000)]
-        show(members, "add", [cost for cost, _ in add], add[1][1])
-        for batch_size in (32, 128, 512):
-            both = [measure(adding_and_sampling, batch_size, capacity, members) for capacity in (10_000, 1_000_000)]
-            alone = [cost - added for (cost, _), (added, _) in zip(both, add, strict=True)]
-            show(members, f"sample {batch_size}", alone, both[1][1])
+        for kind in (UniformReplay, PrioritizedReplay):
+            replays = [kind(capacity) for capacity in CAPACITIES]
+            states = [full(replay) for replay in replays]
+            added = [measure(replay, 0, members, state) for replay, state in zip(replays, states, strict=True)]
+            show(members, "add", kind, added)
+            for batch_size in options.batches:
+                both = [measure(r, batch_size, members, state) for r, state in zip(replays, states, strict=True)]
+                alone = [(cost - add, beyond) for (cost, beyond), (add, _) in zip(both, added, strict=True)]
+                show(members, f"sample {batch_size}", kind, alone)
 
 
-def show(members: int, work: str, costs: list[float], beyond: float) -> None:
-    small, large = costs
-    print(f"{members:7d} {work:>12} {small:10.2f} {large:10.2f} {large / small:6.2f} {beyond:21.2%}")
+def show(members: int, work: str, kind: type, costs: list[tuple[float, float]]) -> None:
+    name = "uniform" if kind is UniformReplay else "prioritised"
+    columns = "".join(f"{cost:9.2f}" for cost, _ in costs)
+    ratio = costs[-1][0] / costs[0][0]
+    print(f"{members:7d} {work:>11} {name:>12} {columns} {ratio:11.2f} {costs[-1][1]:7.2%}", flush=True)
 
 
 if __name__ == "__main__":

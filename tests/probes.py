@@ -187,7 +187,10 @@ class Fair(Probe):
         return jax.tree.map(lambda *rows: jnp.stack([jnp.asarray(row) for row in rows])[state["booth"]], *values)
 
     def observe(self, state):
-        shown = [Observation(*o) if isinstance(o := p.observe(state), Observation) else Observation(o, None) for p in self.booths]
+        shown = [
+            Observation(*o) if isinstance(o := p.observe(state), Observation) else Observation(o, None)
+            for p in self.booths
+        ]
         everything = jnp.ones(self.num_actions, bool)
         shown = [Observation(o.features, everything if o.legal is None else o.legal) for o in shown]
         features, legal = self.at_booth(state, shown)

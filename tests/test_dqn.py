@@ -15,7 +15,7 @@ from training_tools import small, stack_hparams
 from rollax.agents.base import epsilon_at, make_optimizer
 from rollax.agents.dqn import FAMILY, DQNHParams
 from rollax.backups import MunchausenBackup
-from rollax.replay import Batch
+from rollax.ring import Batch
 from rollax.types import Observation
 
 MADE = task(Constant())
@@ -78,7 +78,9 @@ def test_the_loss_reads_the_target_network_and_sends_it_no_gradient(name):
     batch = batch_of()
 
     def loss(target_params):
-        return jnp.sum(agent.bellman_error(learner.params, learner._replace(target_params=target_params), batch, KEY).loss)
+        return jnp.sum(
+            agent.bellman_error(learner.params, learner._replace(target_params=target_params), batch, KEY).loss
+        )
 
     assert float(loss(learner.target_params)) != float(loss(other_params(agent, 3)))
     gradient = jax.grad(loss)(learner.target_params)
@@ -94,7 +96,9 @@ def test_no_gradient_flows_through_the_successor():
     goal = np.asarray(batch.reward + 0.9 * jnp.max(targets, axis=-1))
 
     def against_constant(params):
-        return jnp.sum(0.5 * (agent.returns(params, batch.obs).under(jax.nn.one_hot(batch.action, 2)).values - goal) ** 2)
+        return jnp.sum(
+            0.5 * (agent.returns(params, batch.obs).under(jax.nn.one_hot(batch.action, 2)).values - goal) ** 2
+        )
 
     def whole(params):
         moved = learner._replace(params=params, target_params=params)
@@ -224,7 +228,9 @@ def test_importance_weights_reach_the_loss_and_are_annealed():
     )
     memory = filled(agent, memory)
     priorities = jnp.linspace(0.1, 9.0, 8)
-    memory = agent.config.replay.reprioritize(memory, (jnp.arange(8), jnp.zeros(8, jnp.int32)), priorities, 1.0, agent.spec)
+    memory = agent.config.replay.reprioritize(
+        memory, (jnp.arange(8), jnp.zeros(8, jnp.int32)), priorities, 1.0, agent.spec
+    )
     sample_key, loss_key = jax.random.split(KEY)
     for iterations, exponent in ((0, 0.2), (50, 0.6), (100, 1.0), (999, 1.0)):
         at = learner._replace(gradient_steps=jnp.int32(iterations))
@@ -240,7 +246,9 @@ def test_every_pass_of_the_loss_has_randomness_of_its_own(name):
     """With weights that are all the same, the three passes still disagree; and another key gives another loss."""
     agent, learner, _ = make(small(name))
     batch = batch_of()
-    first, same, other = (agent.bellman_error(learner.params, learner, batch, key).loss for key in (KEY, KEY, jax.random.key(5)))
+    first, same, other = (
+        agent.bellman_error(learner.params, learner, batch, key).loss for key in (KEY, KEY, jax.random.key(5))
+    )
     np.testing.assert_array_equal(first, same)
     assert np.all(np.asarray(first) != np.asarray(other))
     # Against itself: state as its own successor without reward, where the same noise would leave no error at all.

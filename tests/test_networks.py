@@ -108,7 +108,9 @@ def test_the_other_torsos_have_their_sizes():
     assert count(impala) == convolutions + (11 * 11 * 32 + 1) * 256
 
 
-@pytest.mark.parametrize("torso", [MinAtarTorso(), NatureTorso(), ImpalaTorso()], ids=lambda torso: type(torso).__name__)
+@pytest.mark.parametrize(
+    "torso", [MinAtarTorso(), NatureTorso(), ImpalaTorso()], ids=lambda torso: type(torso).__name__
+)
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_bytes_are_read_as_shares_of_255(torso, layer_norm):
     torso = torso.clone(layer_norm=layer_norm)
@@ -137,21 +139,51 @@ def test_a_torso_for_pictures_refuses_what_is_none():
 # -- noise
 
 
+def normals(layer, inputs, key):
+    return jax.random.normal(jax.random.key(key), (layer.noise_size(inputs),))
+
+
 @pytest.mark.parametrize("noise", ["factorised", "independent"])
-def test_noise_is_drawn_anew_and_absent_without_a_key(noise):
-    layer = NoisyDense(3, noise, 0.5)
+@pytest.mark.parametrize("dueling", [False, True])
+def test_noise_is_drawn_anew_for_each_pass_and_absent_without_a_key(noise, dueling):
+    streams = Streams(noise=noise, stream_hidden=8, dueling=dueling)
     x = jax.random.normal(jax.random.key(0), (4, 5))
-    params = layer.init(jax.random.key(1), x)
-    one, same, other = (layer.apply(params, x, rngs={"noise": jax.random.key(k)}) for k in (0, 0, 1))
+    params = streams.init(jax.random.key(1), x, 3, 2)
+    one, same, other = (streams.apply(params, x, 3, 2, rngs={"noise": jax.random.key(k)}) for k in (0, 0, 1))
     np.testing.assert_array_equal(one, same)
     assert np.all(one != other)
-    means = params["params"]
-    np.testing.assert_allclose(layer.apply(params, x), x @ means["kernel"] + means["bias"], rtol=1e-5)
+    still = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: jnp.zeros_like(leaf) if "spread" in jax.tree_util.keystr(path) else leaf, params
+    )
+    means = streams.apply(params, x, 3, 2)
+    np.testing.assert_allclose(streams.apply(still, x, 3, 2, rngs={"noise": jax.random.key(0)}), means, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("noise", "reach", "spread"), [("factorised", 1 / 8, 0.5 / 8), ("independent", 3**0.5 / 8, 0.017)])
+def test_layers_of_a_pass_have_noise_of_their_own():
+    """The value's and the advantage's layers are equal in size here, and their noise is not."""
+    streams = Streams(noise="factorised", dueling=True)
+    x = jnp.eye(5)
+    params = streams.init(jax.random.key(1), x, 1, 1)
+    half = jax.tree.map(jnp.zeros_like, params)
+    found = []
+    for name in ("advantage", "value"):
+        only = {"params": {**half["params"], name: {**half["params"][name], "kernel_spread": jnp.ones((5, 1))}}}
+        layer = NoisyDense(1, "factorised", 0.5)
+        counts = layer.noise_size(5)
+        drawn = jax.random.normal(jax.random.key(3), (2 * counts,))
+        found.append(
+            layer.apply({"params": only["params"][name]}, x, drawn[:counts] if name == "advantage" else drawn[counts:])
+        )
+    assert np.all(np.asarray(found[0]) != np.asarray(found[1]))
+    with_noise = streams.apply(params, x, 1, 1, rngs={"noise": jax.random.key(3)})
+    assert np.isfinite(with_noise).all()
+
+
+@pytest.mark.parametrize(
+    ("noise", "reach", "spread"), [("factorised", 1 / 8, 0.5 / 8), ("independent", 3**0.5 / 8, 0.017)]
+)
 def test_means_and_spreads_start_as_in_the_paper(noise, reach, spread):
-    params = NoisyDense(200, noise, 0.5).init(jax.random.key(0), jnp.ones((1, 64)))["params"]
+    params = NoisyDense(200, noise, 0.5).init(jax.random.key(0), jnp.ones((1, 64)), None)["params"]
     for name in ("kernel", "bias"):
         assert np.abs(params[name]).max() <= reach
         np.testing.assert_allclose(np.abs(params[name]).max(), reach, rtol=0.05)
@@ -163,11 +195,10 @@ def test_the_output_has_the_mean_and_the_spread_of_its_weights(noise):
     """Over many draws: means stay, and the variance is that of the sum of the noisy terms."""
     layer = NoisyDense(2, noise, 0.5)
     x = jnp.array([[1.0, -2.0, 0.5]])
-    params = layer.init(jax.random.key(1), x)
-    draws = jax.vmap(lambda key: layer.apply(params, x, rngs={"noise": key})[0])(
-        jax.random.split(jax.random.key(2), 20_000)
-    )
-    np.testing.assert_allclose(jnp.mean(draws, axis=0), layer.apply(params, x)[0], atol=0.05)
+    params = layer.init(jax.random.key(1), x, None)
+    drawn = jax.random.normal(jax.random.key(2), (20_000, layer.noise_size(3)))
+    draws = jax.vmap(lambda normals: layer.apply(params, x, normals)[0])(drawn)
+    np.testing.assert_allclose(jnp.mean(draws, axis=0), layer.apply(params, x, None)[0], atol=0.05)
     spread = params["params"]["kernel_spread"][0, 0]
     # f(x) = sign(x) sqrt(|x|) has mean 0 and mean square sqrt(2 / pi); the bias shares the outputs' noise.
     unit = np.sqrt(2 / np.pi)
@@ -176,19 +207,14 @@ def test_the_output_has_the_mean_and_the_spread_of_its_weights(noise):
     np.testing.assert_allclose(jnp.var(draws, axis=0), variance, rtol=0.06)
 
 
-def test_factorised_noise_has_rank_one():
-    layer = NoisyDense(4, "factorised", 0.5)
-    params = layer.init(jax.random.key(0), jnp.ones((1, 5)))
-    rngs = {"noise": jax.random.key(3)}
-    bias = layer.apply(params, jnp.zeros((1, 5)), rngs=rngs)
-    weights = layer.apply(params, jnp.eye(5), rngs=rngs) - bias
+@pytest.mark.parametrize(("noise", "rank"), [("factorised", 1), ("independent", 4)])
+def test_factorised_noise_has_rank_one(noise, rank):
+    layer = NoisyDense(4, noise, 0.5)
+    params = layer.init(jax.random.key(0), jnp.ones((1, 5)), None)
+    drawn = normals(layer, 5, 3)
+    weights = layer.apply(params, jnp.eye(5), drawn) - layer.apply(params, jnp.zeros((1, 5)), drawn)
     noise = (weights - params["params"]["kernel"]) / params["params"]["kernel_spread"]
-    sizes = np.linalg.svd(noise, compute_uv=False)
-    assert sizes[0] > 0.1
-    np.testing.assert_allclose(sizes[1:], 0.0, atol=1e-5)
-    full = NoisyDense(4, "independent", 0.5)
-    weights = full.apply(params, jnp.eye(5), rngs=rngs) - full.apply(params, jnp.zeros((1, 5)), rngs=rngs)
-    assert np.linalg.svd(weights - params["params"]["kernel"], compute_uv=False)[1] > 0.01
+    assert np.linalg.matrix_rank(noise, tol=1e-3) == rank
 
 
 # -- quantiles

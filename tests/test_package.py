@@ -18,10 +18,10 @@ SOURCE = Path(rollax.__file__).parent
 
 # A module may import only from modules of a lower level.
 LEVELS = [
-    {"errors", "limits", "types", "training.console"},
+    {"errors", "limits", "types", "aggregates", "training.console"},
     {"targets", "policies", "returns", "sum_tree", "convolution"},
-    {"torsos", "backups", "replay"},
-    {"networks"},
+    {"torsos", "backups", "ring"},
+    {"networks", "replay"},
     {"agents.base", "envs.base"},
     {"agents.dqn", "agents.pqn", "envs.adapters"},
     {"agents.names"},

@@ -9,7 +9,8 @@ import pytest
 from probes import Counter, task
 
 from rollax.envs.base import reset_envs, step_envs
-from rollax.replay import Batch, PrioritizedReplay, UniformReplay, pack, unpack
+from rollax.replay import PrioritizedReplay, UniformReplay
+from rollax.ring import Batch, pack, unpack
 from rollax.types import EnvSpec, Observation, Transition
 
 DISCOUNT = 0.9
@@ -245,7 +246,7 @@ def test_any_priority_is_survived(priority, exponent):
     sample = replay.sample(state, jax.random.key(9), 512, DISCOUNT, 1.0, spec)
     assert np.isfinite(sample.weight).all()
     assert np.all(np.asarray(sample.weight) > 0)
-    env, leaf = sample.handle
+    _, leaf = sample.handle
     waiting = {(int(state.ring.added) - 1 - age) % 20 for age in range(2)}
     assert not waiting & set(np.asarray(leaf).tolist())
     if not np.isfinite(priority):

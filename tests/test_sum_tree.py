@@ -62,7 +62,7 @@ def test_sums_do_not_drift():
 
     @jax.jit
     def change(tree, kept, key):
-        one, two, three = jax.random.split(key, 3)
+        one, two = jax.random.split(key)
         leaf = jax.random.randint(one, (8,), 0, 256)
         weight = jnp.exp(10 * jax.random.normal(two, (8,)))
         old = tree.levels[0].reshape(-1)[leaf[:1]]

@@ -30,9 +30,7 @@ def seed_keys(*seeds: int) -> jax.Array:
     return jax.vmap(jax.random.key)(jnp.array(seeds, jnp.uint32))
 
 
-def make_program(
-    task: Task, config: Any, num_envs: int = 8, rollout_length: int = 1, **options: Any
-) -> JaxProgram:
+def make_program(task: Task, config: Any, num_envs: int = 8, rollout_length: int = 1, **options: Any) -> JaxProgram:
     spec = task.spec(num_envs, rollout_length)
     assert config.problems(spec) == []
     agent = config.build(spec)
@@ -40,18 +38,36 @@ def make_program(
     return JaxProgram(Loop(agent, task, num_envs, rollout_length), evaluator, **options)
 
 
+def runner(program: JaxProgram, keys: jax.Array, hparams: Any, warm_up: int = 0) -> Any:
+    """A compiled `run(keys, hparams, stop)`: a new population, its warm-up, and its learning up to `stop`."""
+
+    def run(keys: jax.Array, hparams: Any, stop: jax.Array) -> TrainState:
+        state, _ = program.init(keys, hparams)
+        if warm_up:
+            state, _ = program.repeat(state, jnp.int32(warm_up), LOG, learn=False)
+        return program.repeat(state, stop, LOG, learn=True)[0]
+
+    compiled = compile_lightly(run, keys, hparams, jnp.int32(0))
+    return lambda keys, hparams, stop: compiled(keys, hparams, jnp.int32(stop))
+
+
+def continuer(program: JaxProgram, state: TrainState) -> Any:
+    """A compiled `run(state, stop)` that goes on from a state."""
+    compiled = compile_lightly(lambda state, stop: program.repeat(state, stop, LOG, learn=True)[0], state, jnp.int32(0))
+    return lambda state, stop: compiled(state, jnp.int32(stop))
+
+
 def start(program: JaxProgram, keys: jax.Array, hparams: Any, warm_up: int) -> TrainState:
-    state, _ = lightly(program.init, keys, hparams)
-    return lightly(lambda state, stop: program.repeat(state, stop, LOG, learn=False)[0], state, jnp.int32(warm_up))
+    return runner(program, keys, hparams, warm_up)(keys, hparams, warm_up)
 
 
 def advance(program: JaxProgram, state: TrainState, stop: int) -> TrainState:
-    return lightly(lambda state, stop: program.repeat(state, stop, LOG, learn=True)[0], state, jnp.int32(stop))
+    return continuer(program, state)(state, stop)
 
 
-def lightly(function: Any, *arguments: Any) -> Any:
-    """Compiles as the library does, in half the time that the compiler's last level would take, and calls."""
-    return jax.jit(function).lower(*arguments).compile(LIGHT if jax.default_backend() == "cpu" else None)(*arguments)
+def compile_lightly(function: Any, *arguments: Any) -> Any:
+    """Compiles as the library does, in half the time that the compiler's last level would take."""
+    return jax.jit(function).lower(*arguments).compile(LIGHT if jax.default_backend() == "cpu" else None)
 
 
 def small(name: str, **changes: Any) -> Any:
@@ -78,7 +94,11 @@ def solve(name: str, task: Task, iterations: int = 1_500, **changes: Any) -> tup
     rollout = ROLLOUT.get(name, 1)
     program = make_program(task, small(name), rollout_length=rollout)
     usual = AGENTS[name].hparams
-    settings: dict[str, Any] = {"learning_rate": 3e-3, "learning_rate_end": 0.0, "learning_rate_steps": 8.0 * iterations}
+    settings: dict[str, Any] = {
+        "learning_rate": 3e-3,
+        "learning_rate_end": 0.0,
+        "learning_rate_steps": 8.0 * iterations,
+    }
     settings |= {"target_step": 0.05, "importance_steps": 8.0 * iterations}
     settings |= {"epsilon_start": 1.0, "epsilon_steps": 16_000.0, "epsilon_end": 0.3}
     # A squared loss finds means; quantiles need one that is linear but for small errors.
@@ -86,8 +106,8 @@ def solve(name: str, task: Task, iterations: int = 1_500, **changes: Any) -> tup
     settings |= changes
     known = {key: value for key, value in settings.items() if hasattr(usual, key)}
     warm_up = 0 if rollout > 1 else 32
-    state = start(program, seed_keys(0), stack_hparams(1, name, **known), warm_up)
-    state = advance(program, state, warm_up + iterations // rollout)
+    keys, hparams = seed_keys(0), stack_hparams(1, name, **known)
+    state = runner(program, keys, hparams, warm_up)(keys, hparams, warm_up + iterations // rollout)
     return program.loop.agent, jax.tree.map(lambda leaf: leaf[0], state.learner)
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -53,7 +53,16 @@ def train_command(arguments: list[str]) -> int:
 
 def starting_experiment(agent: str | None, flags: list[str]) -> Any:
     """What the flags will change: a configuration file, or the preset of the agent in its environment."""
-    from rollax.experiment import AGENTS, MAIN_AGENT, MAIN_ENV, MAIN_SEEDS, PARTS, from_json, make_experiment, with_parts
+    from rollax.experiment import (
+        AGENTS,
+        MAIN_AGENT,
+        MAIN_ENV,
+        MAIN_SEEDS,
+        PARTS,
+        from_json,
+        make_experiment,
+        with_parts,
+    )
     from rollax.training.folder import read_json
 
     if agent is not None and agent not in AGENTS:
@@ -88,7 +97,7 @@ def parse_train(start: Any, flags: list[str]) -> tuple[dict[str, Any], dict[str,
     from rollax.experiment import AGENTS, PART_HELP, PARTS, leaves, parts_of
 
     fields: list[tuple[str, Any, Any]] = [
-        described(slot, Literal[tuple(PARTS[slot])], name, PART_HELP[slot]) for slot, name in parts_of(start).items()
+        described(slot, literal(PARTS[slot]), name, PART_HELP[slot]) for slot, name in parts_of(start).items()
     ]
     known = [leaf for leaf in leaves(start) if leaf.name != "agent"]
     for leaf in known:
@@ -115,6 +124,11 @@ TRAIN_HELP = (
     "Train an agent: {agents}. A list of numbers for a hyper-parameter makes a population: settings x seeds, all in "
     "one compiled program. The defaults shown are those of {agent} in this environment."
 )
+
+
+def literal(values: Iterable[str]) -> Any:
+    """The type of exactly these values."""
+    return Literal.__getitem__(tuple(values))
 
 
 def described(name: str, kind: Any, value: Any, text: str) -> tuple[str, Any, Any]:

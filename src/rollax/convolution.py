@@ -1,9 +1,9 @@
 """Convolution and max pooling over images `[B, H, W, C]`, in forms that stay fast inside `lax.scan` and under `vmap`.
 
 On a CPU XLA's own convolution takes many times as long, most of it for the kernel's gradient, and on a GPU too it is
-slow when `vmap` over members turns it into a grouped one (`benchmarks/pixels.py` has the numbers).  Here an image is cut into blocks of one stride, so that neighbours
-inside a block are already contiguous; the few shifts of whole blocks are joined on the channel axis, and one matrix
-product does the rest.
+slow when `vmap` over members turns it into a grouped one (`benchmarks/pixels.py` has the numbers).  Here an image is
+cut into blocks of one stride, so that neighbours inside a block are already contiguous; the few shifts of whole blocks
+are joined on the channel axis, and one matrix product does the rest.
 """
 
 from __future__ import annotations

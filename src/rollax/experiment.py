@@ -212,7 +212,7 @@ def part_name(slot: str, part: Any) -> str:
     return next(name for name, kind in PARTS[slot].items() if kind is type(part))
 
 
-def other_part(old: Any, kind: type) -> Any:
+def other_part(old: Any, kind: Any) -> Any:
     """A part of that kind, with what was changed in the old one under the same names."""
     if type(old) is kind:
         return old

@@ -6,7 +6,10 @@ the levels of implicit quantiles.  Without one it is the mean network, the same 
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -19,18 +22,23 @@ from rollax.types import Array
 
 
 class NoisyDense(nn.Module):
-    """A dense layer whose weights are drawn for each pass around means that are learnt (Fortunato et al. 2018).
+    """A dense layer whose weights are spread by noise around means that are learnt (Fortunato et al. 2018).
 
-    `factorised` noise is an outer product of noise for inputs and for outputs, `independent` noise is drawn for
+    `factorised` noise is an outer product of noise for inputs and for outputs, `independent` noise has a number for
     each weight.  Means and spreads start as in the paper.
     """
 
     features: int
-    noise: Literal["factorised", "independent"]
+    noise: str
     noise_scale: float
 
+    def noise_size(self, inputs: int) -> int:
+        """How many standard normal numbers one pass takes."""
+        return inputs + self.features if self.noise == "factorised" else (inputs + 1) * self.features
+
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, normals: Array | None) -> Array:
+        """Without `normals`, as many as `noise_size` says, the layer of the means."""
         inputs, outputs = x.shape[-1], self.features
         factorised = self.noise == "factorised"
         reach = math.sqrt((1 if factorised else 3) / inputs)
@@ -44,18 +52,17 @@ class NoisyDense(nn.Module):
         constant = nn.initializers.constant(spread)
         kernel_spread = self.param("kernel_spread", constant, (inputs, outputs))
         bias_spread = self.param("bias_spread", constant, (outputs,))
-        if not self.has_rng("noise"):
+        if normals is None:
             return x @ kernel + bias
-        one, two = jax.random.split(self.make_rng("noise"))
+        of_weights, of_outputs = normals[:-outputs], normals[-outputs:]
         if factorised:
-            rows, columns = (_signed_root(jax.random.normal(key, (size,))) for key, size in ((one, inputs), (two, outputs)))
-            noise = rows[:, None] * columns, columns
-        else:
-            noise = jax.random.normal(one, (inputs, outputs)), jax.random.normal(two, (outputs,))
-        return x @ (kernel + kernel_spread * noise[0]) + bias + bias_spread * noise[1]
+            of_weights, of_outputs = signed_root(of_weights)[:, None], signed_root(of_outputs)
+            of_weights = of_weights * of_outputs
+        return x @ (kernel + kernel_spread * of_weights.reshape(inputs, outputs)) + bias + bias_spread * of_outputs
 
 
-def _signed_root(x: Array) -> Array:
+def signed_root(x: Array) -> Array:
+    """The root of the size, with the sign."""
     return jnp.sign(x) * jnp.sqrt(jnp.abs(x))
 
 
@@ -71,20 +78,38 @@ class Streams(nn.Module):
     @nn.compact
     def __call__(self, x: Array, num_actions: int, width: int) -> Array:
         """Features `[B, D]` to `[B, num_actions, width]`."""
+        outputs = {"advantage": num_actions} | ({"value": 1} if self.dueling else {})
+        sizes = {}  # of each layer: inputs and units
+        for name, count in outputs.items():
+            if self.stream_hidden:
+                sizes[f"{name}_hidden"] = x.shape[-1], self.stream_hidden
+            sizes[name] = self.stream_hidden or x.shape[-1], count * width
+        layers = self.noisy_layers(sizes) if self.noise != "none" else self.plain_layers(sizes)
 
-        def dense(features: int, name: str) -> nn.Module:
-            if self.noise == "none":
-                return nn.Dense(features, name=name)
-            return NoisyDense(features, self.noise, self.noise_scale, name=name)
+        def stream(name: str) -> Array:
+            inner = nn.relu(layers[f"{name}_hidden"](x)) if self.stream_hidden else x
+            return layers[name](inner).reshape(-1, outputs[name], width)
 
-        def stream(name: str, outputs: int) -> Array:
-            inner = nn.relu(dense(self.stream_hidden, f"{name}_hidden")(x)) if self.stream_hidden else x
-            return dense(outputs * width, name)(inner).reshape(-1, outputs, width)
-
-        advantage = stream("advantage", num_actions)
+        advantage = stream("advantage")
         if not self.dueling:
             return advantage
-        return stream("value", 1) + advantage - jnp.mean(advantage, axis=1, keepdims=True)
+        return stream("value") + advantage - jnp.mean(advantage, axis=1, keepdims=True)
+
+    def plain_layers(self, sizes: dict[str, tuple[int, int]]) -> dict[str, Callable[[Array], Array]]:
+        return {name: nn.Dense(units, name=name) for name, (_, units) in sizes.items()}
+
+    def noisy_layers(self, sizes: dict[str, tuple[int, int]]) -> dict[str, Callable[[Array], Array]]:
+        made = {name: NoisyDense(units, self.noise, self.noise_scale, name=name) for name, (_, units) in sizes.items()}
+        parts: list[Array | None] = [None] * len(made)
+        if self.has_rng("noise"):
+            # One draw for all layers: each draw of its own would be a hundred lines more to compile.
+            counts = [made[name].noise_size(inputs) for name, (inputs, _) in sizes.items()]
+            normals = jax.random.normal(self.make_rng("noise"), (sum(counts),))
+            parts = [*jnp.split(normals, list(itertools.accumulate(counts))[:-1])]
+        return {
+            name: functools.partial(layer, normals=part)
+            for (name, layer), part in zip(made.items(), parts, strict=True)
+        }
 
 
 class Head(nn.Module):

@@ -1,39 +1,20 @@
-"""Where past data lives: a ring of transitions, written in place, that rebuilds n-step windows when it is sampled.
-
-Each observation is stored once.  The successor of a row is the observation of the row after it, except where a
-time limit ended the episode: that last observation has no row of its own.  An environment with a time limit of
-`truncation_interval` steps ends that way at most once in as many rows, so one spare place for each block of that
-many rows holds them all.  (After a termination nothing is bootstrapped, so its last observation is never needed.)
-"""
+"""Which past transitions come back to be learnt from, and how much each of them counts."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from rollax import sum_tree
-from rollax.limits import COUNT, Limit
+from rollax.ring import Batch, Ring, RingState
 from rollax.sum_tree import SumTree
-from rollax.targets import n_step
-from rollax.types import Array, EnvSpec, Key, Observation, Transition
+from rollax.types import Array, EnvSpec, Key, Transition
 
-RUNNING, TERMINATED, TRUNCATED = 0, 1, 2
 # Priorities are kept between these, so that no sum of a million of them is lost or overflows.
 SMALLEST_PRIORITY, LARGEST_PRIORITY = 1e-6, 1e12
-
-
-class Batch(NamedTuple):
-    """What a Bellman update needs, with the n-step sum already taken: `reward + discount * value(next_obs)`."""
-
-    obs: Observation
-    action: Array
-    reward: Array
-    discount: Array
-    next_obs: Observation
 
 
 class Sample(NamedTuple):
@@ -44,107 +25,30 @@ class Sample(NamedTuple):
     handle: Any  # where the sample came from, for `reprioritize`
 
 
-class ReplayState(NamedTuple):
-    """Arrays lead with the environment; `observations` has the ring's rows and then the spare places."""
+class Replay(Protocol):
+    """A memory of transitions.  Its state is a pytree that the caller owns."""
 
-    observations: Observation  # [B, rows + spares, ...]
-    steps: Array  # uint32[B, rows, 2]: what else a row holds, as `pack` writes it
-    added: Array  # rows written so far, of one environment
+    @property
+    def capacity(self) -> int: ...
 
-
-def pack(action: Array, reward: Array, ending: Array) -> Array:
-    """Action, reward and ending as two words `[..., 2]`, so that a look-up misses the cache once and not thrice."""
-    word = (action.astype(jnp.uint32) << 2) | ending.astype(jnp.uint32)
-    return jnp.stack([word, jax.lax.bitcast_convert_type(reward.astype(jnp.float32), jnp.uint32)], axis=-1)
-
-
-def unpack(steps: Array) -> tuple[Array, Array, Array]:
-    """Action, reward and ending of packed steps."""
-    word, reward = steps[..., 0], steps[..., 1]
-    action, ending = (word >> 2).astype(jnp.int32), (word & 3).astype(jnp.int32)
-    return action, jax.lax.bitcast_convert_type(reward, jnp.float32), ending
-
-
-class Layout(NamedTuple):
-    """How a ring is laid out for one environment."""
-
-    rows: int
-    block: int  # rows that share a spare place
-    spares: int
-
-    def spare_of(self, time: Array) -> Array:
-        """The place in `observations` of the last observation of an episode that was truncated at `time`."""
-        return self.rows + (time // self.block) % self.spares
-
-
-@dataclass(frozen=True)
-class UniformReplay:
-    """A ring from which every complete n-step window is drawn with the same probability."""
-
-    capacity: int = 10_000  # Transitions that are kept, of all environments together.
-    n_step: int = 1  # Steps of reward in a target before it bootstraps.
-    limits: ClassVar[dict[str, Limit]] = {"capacity": COUNT, "n_step": COUNT}
+    @property
+    def n_step(self) -> int: ...
 
     def problems(self, spec: EnvSpec) -> list[str]:
         """What is wrong with this replay for that environment, each with its fix."""
-        found = []
-        unit = spec.steps_per_iteration
-        least = unit * math.ceil((self.n_step + 1) / spec.rollout_length)
-        if self.capacity < least:
-            found.append(f"capacity={self.capacity} holds no complete window; the least is capacity={least}")
-        elif self.capacity % unit:
-            found.append(
-                f"capacity={self.capacity} is not a multiple of num_envs * rollout_length = {unit}; "
-                f"try capacity={round(self.capacity / unit) * unit}"
-            )
-        return found
+        ...
 
-    def layout(self, spec: EnvSpec) -> Layout:
-        rows = self.capacity // spec.num_envs
-        block = max(1, spec.truncation_interval // spec.rollout_length * spec.rollout_length)
-        # A block that the ring is about to overwrite must not give up its spare place to the new one.
-        return Layout(rows, block, rows if block == 1 else math.ceil(rows / block) + 1)
+    def init(self, spec: EnvSpec) -> Any:
+        """An empty memory."""
+        ...
 
-    def init(self, spec: EnvSpec) -> ReplayState:
-        layout = self.layout(spec)
-        places = (spec.num_envs, layout.rows + layout.spares)
-        return ReplayState(
-            observations=jax.tree.map(lambda x: jnp.zeros((*places, *x.shape), x.dtype), spec.observation),
-            steps=jnp.zeros((spec.num_envs, layout.rows, 2), jnp.uint32),
-            added=jnp.int32(0),
-        )
-
-    def add(self, state: ReplayState, rollout: Transition, spec: EnvSpec) -> ReplayState:
-        """Writes a rollout `[T, B, ...]` over the oldest rows."""
-        layout = self.layout(spec)
-        row = state.added % layout.rows
-        ending = jnp.where(rollout.terminated, TERMINATED, jnp.where(rollout.truncated, TRUNCATED, RUNNING))
-        truncated = ending == TRUNCATED
-        spare = layout.spare_of(state.added)
-
-        def write(store: Array, values: Array, place: Array) -> Array:
-            values = jnp.swapaxes(values, 0, 1).astype(store.dtype)
-            return jax.lax.dynamic_update_slice_in_dim(store, values, place, axis=1)
-
-        def write_last(store: Array, values: Array) -> Array:
-            if layout.block == 1:
-                return write(store, values, spare)
-            # The whole rollout lies in one block, so at most one of its steps was truncated.
-            last = values[jnp.argmax(truncated, axis=0), jnp.arange(spec.num_envs)]
-            old = jax.lax.dynamic_index_in_dim(store, spare, axis=1, keepdims=False)
-            kept = jnp.where(_expand(jnp.any(truncated, axis=0), last), last, old)
-            return write(store, kept[None], spare)
-
-        observations = jax.tree.map(lambda store, x: write(store, x, row), state.observations, rollout.obs)
-        return ReplayState(
-            observations=jax.tree.map(write_last, observations, rollout.next_obs),
-            steps=write(state.steps, pack(rollout.action, rollout.reward, ending), row),
-            added=state.added + spec.rollout_length,
-        )
+    def add(self, state: Any, rollout: Transition, spec: EnvSpec) -> Any:
+        """The memory with a rollout `[T, B, ...]` in place of its oldest rows."""
+        ...
 
     def sample(
         self,
-        state: ReplayState,
+        state: Any,
         key: Key,
         batch_size: int,
         discount: Array | float,
@@ -152,6 +56,32 @@ class UniformReplay:
         spec: EnvSpec,
     ) -> Sample:
         """Draws `batch_size` windows with replacement.  At least `n_step + 1` rows must have been added."""
+        ...
+
+    def reprioritize(self, state: Any, handle: Any, priority: Array, exponent: Array | float, spec: EnvSpec) -> Any:
+        """The memory, told how wrong the predictions for a sample were."""
+        ...
+
+
+@dataclass(frozen=True)
+class UniformReplay(Ring):
+    """Every complete n-step window is drawn with the same probability."""
+
+    def init(self, spec: EnvSpec) -> RingState:
+        return self.empty(spec)
+
+    def add(self, state: RingState, rollout: Transition, spec: EnvSpec) -> RingState:
+        return self.write(state, rollout, spec)
+
+    def sample(
+        self,
+        state: RingState,
+        key: Key,
+        batch_size: int,
+        discount: Array | float,
+        importance_exponent: Array | float,
+        spec: EnvSpec,
+    ) -> Sample:
         del importance_exponent  # every window counts the same
         oldest, starts = self.window_starts(state, spec)
         # A remainder of 32 random bits is uniform to one part in 2**32 / capacity, at a third of randint's cost.
@@ -160,42 +90,21 @@ class UniformReplay:
         return Sample(self.windows(state, env, time, discount, spec), 1.0, ())
 
     def reprioritize(
-        self, state: ReplayState, handle: Any, priority: Array, exponent: Array | float, spec: EnvSpec
-    ) -> ReplayState:
-        """Tells the replay how much it should show a sample again, which this one does not ask."""
+        self, state: RingState, handle: Any, priority: Array, exponent: Array | float, spec: EnvSpec
+    ) -> RingState:
         return state
-
-    def window_starts(self, state: ReplayState, spec: EnvSpec) -> tuple[Array, Array]:
-        """The time of the oldest row, and how many complete windows of one environment begin from there on."""
-        oldest = jnp.maximum(state.added - self.layout(spec).rows, 0)
-        # The last n rows wait: their windows, or the observation after them, are not there yet.
-        return oldest, state.added - self.n_step - oldest
-
-    def windows(self, state: ReplayState, env: Array, time: Array, discount: Array | float, spec: EnvSpec) -> Batch:
-        """The windows that begin at these times `[batch]` of these environments `[batch]`."""
-        layout = self.layout(spec)
-        window = (time[:, None] + jnp.arange(self.n_step)) % layout.rows
-        action, reward, ending = unpack(_at(state.steps, env[:, None], window))
-        target = n_step(reward, ending == TERMINATED, ending == TRUNCATED, discount)
-        after = time + target.length
-        successor = jnp.where(target.truncated, layout.spare_of(after - 1), after % layout.rows)
-
-        def look_up(where: Array) -> Any:
-            return jax.tree.map(lambda store: _at(store, env, where), state.observations)
-
-        return Batch(look_up(window[:, 0]), action[:, 0], target.reward, target.discount, look_up(successor))
 
 
 class PrioritizedState(NamedTuple):
     """A ring, and how much each of its rows should be seen."""
 
-    ring: ReplayState
+    ring: RingState
     tree: SumTree
     largest: Array  # the largest weight so far, which new rows get
 
 
 @dataclass(frozen=True)
-class PrioritizedReplay(UniformReplay):
+class PrioritizedReplay(Ring):
     """A ring from which windows are drawn in proportion to their priorities (Schaul et al. 2016).
 
     A row has weight 0 until its window is complete, then the largest weight that any row ever had, and from its
@@ -204,7 +113,7 @@ class PrioritizedReplay(UniformReplay):
 
     def init(self, spec: EnvSpec) -> PrioritizedState:
         tree = sum_tree.init(spec.num_envs, self.layout(spec).rows)
-        return PrioritizedState(super().init(spec), tree, jnp.float32(1.0))
+        return PrioritizedState(self.empty(spec), tree, jnp.float32(1.0))
 
     def add(self, state: PrioritizedState, rollout: Transition, spec: EnvSpec) -> PrioritizedState:
         rows, waiting, new = self.layout(spec).rows, self.n_step, spec.rollout_length
@@ -212,7 +121,7 @@ class PrioritizedReplay(UniformReplay):
         time = state.ring.added + new - 1 - age
         complete = (age >= waiting) & (time >= 0)
         tree = sum_tree.set_columns(state.tree, time % rows, jnp.where(complete, state.largest, 0.0))
-        return PrioritizedState(super().add(state.ring, rollout, spec), tree, state.largest)
+        return PrioritizedState(self.write(state.ring, rollout, spec), tree, state.largest)
 
     def sample(
         self,
@@ -243,12 +152,3 @@ class PrioritizedReplay(UniformReplay):
         weight = jnp.where(jnp.isfinite(priority), weight, state.largest)
         largest = jnp.maximum(state.largest, jnp.max(weight))
         return PrioritizedState(state.ring, sum_tree.set_leaves(state.tree, env, leaf, weight), largest)
-
-
-def _at(store: Array, env: Array, place: Array) -> Array:
-    """`store[env, place]`, without the clamping that guards against indices that cannot occur here."""
-    return store.at[env, place].get(mode="promise_in_bounds", wrap_negative_indices=False)
-
-
-def _expand(flag: Array, like: Array) -> Array:
-    return flag.reshape(flag.shape + (1,) * (like.ndim - flag.ndim))

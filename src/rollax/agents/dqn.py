@@ -31,8 +31,9 @@ from rollax.backups import GreedyBackup, MunchausenBackup
 from rollax.limits import COUNT, POSITIVE, SHARE, Limit
 from rollax.networks import CategoricalHead, Head, ImplicitQuantileHead, QNetwork, QuantileHead, ScalarHead, Streams
 from rollax.policies import epsilon_greedy
-from rollax.replay import Batch, PrioritizedReplay, UniformReplay
+from rollax.replay import PrioritizedReplay, Replay, UniformReplay
 from rollax.returns import BellmanError, ReturnDistribution
+from rollax.ring import Batch
 from rollax.torsos import MLP
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
@@ -72,7 +73,7 @@ class DQNConfig:
     head: Head = ScalarHead()
     double: bool = False  # The online weights choose what follows the next state, the target weights judge it.
     backup: GreedyBackup = GreedyBackup()
-    replay: UniformReplay = UniformReplay()
+    replay: Replay = UniformReplay()
     batch_size: int = 128  # Transitions of one gradient step.
     gradient_steps: int = 1  # Gradient steps of one iteration.
     loss: Literal["huber", "squared"] = "huber"  # The penalty on a Bellman error.
@@ -133,9 +134,7 @@ class DQN:
     def remember(self, memory: Any, rollout: Transition) -> Any:
         return self.config.replay.add(memory, rollout, self.spec)
 
-    def learn(
-        self, learner: DQNLearner, memory: Any, rollout: Transition, key: Key
-    ) -> tuple[DQNLearner, Any, Metrics]:
+    def learn(self, learner: DQNLearner, memory: Any, rollout: Transition, key: Key) -> tuple[DQNLearner, Any, Metrics]:
         del rollout  # `remember` has put it into the memory
         epsilon = epsilon_at(learner.hparams, self.env_steps(learner))
         keys = jax.random.split(key, self.config.gradient_steps)

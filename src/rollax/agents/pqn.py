@@ -65,7 +65,9 @@ class PQNConfig:
         found = self.torso.problems(spec.observation)
         steps = spec.steps_per_iteration
         if self.minibatches > 0 and steps % self.minibatches:
-            near = min((count for count in range(1, steps + 1) if steps % count == 0), key=lambda c: abs(c - self.minibatches))
+            near = min(
+                (count for count in range(1, steps + 1) if steps % count == 0), key=lambda c: abs(c - self.minibatches)
+            )
             found.append(
                 f"minibatches={self.minibatches} does not divide num_envs * rollout_length = {steps}; "
                 f"try minibatches={near}"
