@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from rollax.agents.names import AGENTS
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -45,13 +47,20 @@ def test_an_environment_of_ones_own(tmp_path):
 
 
 def test_links_lead_somewhere():
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")):
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} -> {target}"
 
 
 def test_tests_that_the_docs_name_exist():
     tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
-    for page in (ROOT / "docs").glob("*.md"):
+    for page in (ROOT / "docs").rglob("*.md"):
         for name in re.findall(r"`(test_\w+)`", page.read_text()):
             assert f"def {name}(" in tests, name
+
+
+def test_every_agent_has_a_page_with_a_curve():
+    for name in AGENTS:
+        page = (ROOT / "docs" / "agents" / f"{name}.md").read_text()
+        assert f"rollax train {name}" in page
+        assert (ROOT / "docs" / "images" / "agents" / f"{name}.png").exists()

@@ -136,8 +136,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "n_step/CartPole-v1": CARTPOLE,
     "prioritized/CartPole-v1": CARTPOLE | PRIORITIZED_CARTPOLE,
     "noisy/CartPole-v1": NOISY_CARTPOLE,
-    "c51/CartPole-v1": CARTPOLE | C51_CARTPOLE,
-    "qr/CartPole-v1": CARTPOLE,
+    "c51/CartPole-v1": CARTPOLE | C51_CARTPOLE | {"epsilon_end": 0.05},
+    "qr/CartPole-v1": CARTPOLE | {"epsilon_end": 0.05},
     "iqn/CartPole-v1": CARTPOLE | {"quantiles": 8},
     "munchausen/CartPole-v1": ONE_STEP_CARTPOLE | {"temperature": 0.3, "learning_rate": 0.004, "epsilon_end": 0.05},
     "rainbow/CartPole-v1": NOISY_CARTPOLE
