@@ -34,6 +34,8 @@ ONE_STEP_CARTPOLE = CARTPOLE | {
     "learning_rate_steps": 512_000.0,
     "epsilon_end": 0.1,
 }
+# More random actions, and none forgotten: the edges of the track are rarely seen by a good policy.
+WIDE_CARTPOLE = CARTPOLE | {"capacity": 409_600, "epsilon_end": 0.1}
 # The noise of the weights must be large at first: nothing else explores.
 NOISY_CARTPOLE = {name: value for name, value in CARTPOLE.items() if not name.startswith("epsilon")} | {
     "hidden": (64,),
@@ -41,6 +43,7 @@ NOISY_CARTPOLE = {name: value for name, value in CARTPOLE.items() if not name.st
     "noise_scale": 2.0,
     "learning_rate": 0.0044,
 }
+RANDOM_START = {"epsilon_start": 1.0, "epsilon_end": 0.0, "epsilon_steps": 60_000.0}
 PRIORITIZED_CARTPOLE = {"importance_steps": 409_600.0}
 C51_CARTPOLE = {"value_min": 0.0, "value_max": 100.0}  # 500 rewards of 1 at a discount of 0.99 are worth 99.3
 PQN_CARTPOLE: dict[str, Any] = {
@@ -55,7 +58,8 @@ PQN_CARTPOLE: dict[str, Any] = {
     "learning_rate": 0.001,
     "learning_rate_end": 0.0,
     "learning_rate_steps": 524_288.0,
-    "trace_lambda": 0.95,
+    "trace_lambda": 0.9,
+    "epsilon_end": 0.1,
     "epsilon_steps": 100_000.0,
 }
 ACROBOT: dict[str, Any] = {
@@ -132,19 +136,20 @@ QR_MINATAR: dict[str, Any] = {
 PRESETS: dict[str, dict[str, Any]] = {
     "dqn/CartPole-v1": ONE_STEP_CARTPOLE,
     "double/CartPole-v1": CARTPOLE,
-    "dueling/CartPole-v1": CARTPOLE,
+    "dueling/CartPole-v1": WIDE_CARTPOLE,
     "n_step/CartPole-v1": CARTPOLE,
     "prioritized/CartPole-v1": CARTPOLE | PRIORITIZED_CARTPOLE,
     "noisy/CartPole-v1": NOISY_CARTPOLE,
     "c51/CartPole-v1": CARTPOLE | C51_CARTPOLE | {"epsilon_end": 0.05},
     "qr/CartPole-v1": CARTPOLE | {"epsilon_end": 0.05},
-    "iqn/CartPole-v1": CARTPOLE | {"quantiles": 8},
+    "iqn/CartPole-v1": WIDE_CARTPOLE | {"quantiles": 8},
     "munchausen/CartPole-v1": ONE_STEP_CARTPOLE | {"temperature": 0.3, "learning_rate": 0.004, "epsilon_end": 0.05},
     "rainbow/CartPole-v1": NOISY_CARTPOLE
     | PRIORITIZED_CARTPOLE
     | C51_CARTPOLE
-    | {"noise_scale": 0.5, "learning_rate": 0.003},
-    "irainbow/CartPole-v1": NOISY_CARTPOLE | {"quantiles": 8},
+    | RANDOM_START
+    | {"noise_scale": 0.5, "learning_rate": 0.0045, "target_period": 10},
+    "irainbow/CartPole-v1": NOISY_CARTPOLE | RANDOM_START | {"quantiles": 8, "learning_rate": 0.0045},
     "pqn/CartPole-v1": PQN_CARTPOLE,
     **{f"pqn/{game}-MinAtar": PQN_MINATAR for game in MINATAR_GAMES},
     **{f"qr/{game}-MinAtar": QR_MINATAR for game in MINATAR_GAMES},
