@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from rollax import convolution
-from rollax.convolution import Conv, convolve, max_pool
+from rollax.convolution import Conv, max_pool
 
 LAYERS = {
     "nature 1": ((84, 84, 4), 32, (8, 8), (4, 4), "VALID"),
@@ -26,12 +25,6 @@ LAYERS = {
     "one pixel": ((5, 5, 3), 4, (1, 1), (1, 1), "SAME"),
 }
 GRID = pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS.keys())
-
-
-@pytest.fixture(autouse=True)
-def blocks(monkeypatch):
-    """Whatever the backend, the form under test is the one with blocks."""
-    monkeypatch.setattr(convolution, "convolve", convolve)
 
 
 def pair(layer, **options):

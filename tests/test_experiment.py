@@ -127,6 +127,26 @@ def test_wrong_files_are_explained(data, message):
         from_json(data)
 
 
+def test_a_part_in_a_file_is_the_part_of_the_command_line():
+    """It keeps what was changed in the part that it replaces."""
+    filed = from_json({"agent": "pqn", "choices": {"torso": {"part": "minatar"}}})
+    assert filed.choices.torso == make_experiment("pqn", preset="none", torso="minatar").choices.torso
+    assert filed.choices.torso.layer_norm
+    filed = from_json({"agent": "rainbow", "choices": {"replay": {"part": "uniform"}}})
+    assert filed.choices.replay.n_step == 3
+
+
+def test_parts_that_do_not_exist_are_refused():
+    with pytest.raises(ConfigError, match="head='quantil' is no head; did you mean quantile"):
+        make_experiment("c51", head="quantil")
+    with pytest.raises(ConfigError, match="is no head"):
+        make_experiment("c51", head=["x"])
+    with pytest.raises(ConfigError, match=r"value_min=5\.0 must be below value_max=1\.0"):
+        make_plan(make_experiment("c51", value_min=5.0, value_max=1.0))
+    with pytest.raises(ConfigError, match="wants one picture"):
+        make_plan(make_experiment("dqn", torso="nature", preset="none"))
+
+
 def test_differences_are_named():
     one, two = to_json(make_experiment("dqn")), to_json(make_experiment("dqn", discount=0.5))
     assert differences(one, two) == ["hparams.discount: 0.99 -> 0.5"]

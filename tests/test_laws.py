@@ -33,7 +33,7 @@ from rollax.training.plan import block_length
 
 # Every part of every agent, in as few agents as possible: Rainbow is double, dueling, noisy, prioritised, n-step and
 # C51 at once, and its twin has IQN's head.
-NAMES = ["dqn", "munchausen", "qr", "rainbow", "irainbow", "pqn"]
+NAMES = ["munchausen", "qr", "rainbow", "irainbow", "pqn"]
 WARM_UP = 8
 
 
@@ -104,7 +104,7 @@ def test_blocks_divide_every_boundary(monkeypatch):
     assert block_length(7, 1, 1, 7, 0) == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["rainbow", "irainbow", "pqn"])
 def test_a_member_matches_its_own_run_and_seeds_differ(name, cartpole):
     """To rounding: a batched product adds in another order than a single one.  Seeds that shared a key would agree."""
     program = make_program(cartpole, small(name))
@@ -130,7 +130,7 @@ def test_settings_of_a_population_differ_and_a_seed_keeps_its_key(cartpole):
     assert len(np.unique(later.reshape(4, -1), axis=0)) == 4
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["munchausen", "rainbow", "irainbow", "pqn"])
 def test_no_key_is_used_twice(name, cartpole):
     """One member: the checker does not see through `vmap`, which moves the axes of key arrays."""
     several = {} if name == "pqn" else {"gradient_steps": 2}
@@ -145,7 +145,7 @@ def test_no_key_is_used_twice(name, cartpole):
     assert int(state.iteration) == 4
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["munchausen", "rainbow", "pqn"])
 def test_no_illegal_action_is_ever_taken(name):
     """Only an illegal action pays 10: it would show in the sums of every window and of every evaluation."""
     program = make_program(task(Masked()), small(name), rollout_length=2)

@@ -160,23 +160,19 @@ def test_noise_is_drawn_anew_for_each_pass_and_absent_without_a_key(noise, dueli
 
 
 def test_layers_of_a_pass_have_noise_of_their_own():
-    """The value's and the advantage's layers are equal in size here, and their noise is not."""
-    streams = Streams(noise="factorised", dueling=True)
+    """Two streams of the same size, one of them silenced at a time: under one key their noise differs."""
+    streams = Streams(noise="independent", dueling=True)
     x = jnp.eye(5)
-    params = streams.init(jax.random.key(1), x, 1, 1)
-    half = jax.tree.map(jnp.zeros_like, params)
-    found = []
+    still = jax.tree.map(jnp.zeros_like, streams.init(jax.random.key(1), x, 2, 1)["params"])
+    seen = {}
     for name in ("advantage", "value"):
-        only = {"params": {**half["params"], name: {**half["params"][name], "kernel_spread": jnp.ones((5, 1))}}}
-        layer = NoisyDense(1, "factorised", 0.5)
-        counts = layer.noise_size(5)
-        drawn = jax.random.normal(jax.random.key(3), (2 * counts,))
-        found.append(
-            layer.apply({"params": only["params"][name]}, x, drawn[:counts] if name == "advantage" else drawn[counts:])
-        )
-    assert np.all(np.asarray(found[0]) != np.asarray(found[1]))
-    with_noise = streams.apply(params, x, 1, 1, rngs={"noise": jax.random.key(3)})
-    assert np.isfinite(with_noise).all()
+        noisy = {**still[name], "kernel_spread": jnp.ones_like(still[name]["kernel_spread"])}
+        out = streams.apply({"params": {**still, name: noisy}}, x, 2, 1, rngs={"noise": jax.random.key(3)})[..., 0]
+        # Advantages are centred, so their difference shows them; a value is the same for both actions.
+        seen[name] = np.asarray(out[:, 0] - out[:, 1]) if name == "advantage" else np.asarray(out[:, 0])
+    assert np.all(np.abs(seen["advantage"]) > 1e-3)
+    assert np.all(np.abs(seen["value"]) > 1e-3)
+    assert not np.isclose(seen["advantage"], seen["value"], rtol=1e-3).any()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def collected(made, rollout_length=6, num_envs=4, **changes):
 
 
 @pytest.mark.parametrize("made", [LATE, MASKED, COUNTER])
-@pytest.mark.parametrize("rollout_length", [2, 3, 6])
+@pytest.mark.parametrize("rollout_length", [3, 6])
 def test_next_values_are_those_of_the_true_successors(made, rollout_length):
     """Also where a time limit ended the episode, and whether or not the values that `act` noted are used."""
     agent, learner, rollout = collected(made, rollout_length)
@@ -47,13 +47,40 @@ def test_truncations_are_met_in_that_test():
     assert np.asarray(rollout.truncated).any()
 
 
-def test_the_gradient_is_that_of_the_mean_squared_error():
+def test_the_loss_of_a_lesson_by_hand():
     agent, learner, rollout = collected(COUNTER)
     lesson = Lesson(*(jax.tree.map(lambda x: x[0], part) for part in (rollout.obs, rollout.action, rollout.reward)))
     _, loss = agent.gradient_step(learner, lesson, jax.random.key(0))
     values = np.asarray(agent.q_values(learner.params, lesson.obs))
     taken = values[np.arange(4), np.asarray(lesson.action)]
     np.testing.assert_allclose(loss, 0.5 * np.mean((taken - np.asarray(lesson.target)) ** 2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("made", [LATE, MASKED, COUNTER])
+def test_the_loss_is_that_against_the_lambda_returns_of_true_successors(made):
+    """Off by one step anywhere between the rollout and the loss, the two would differ."""
+    agent, learner, rollout = collected(made, minibatches=1, epochs=1)
+    still = learner._replace(hparams=learner.hparams.replace(learning_rate=jnp.float32(0)))
+    _, _, metrics = agent.learn(still, (), rollout, jax.random.key(1))
+
+    def values(obs):
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), obs)
+        return agent.q_values(learner.params, flat), flat.legal
+
+    following, legal = values(rollout.next_obs)
+    best = np.asarray(jnp.max(mask_illegal(following, legal), axis=-1)).reshape(6, 4)
+    now = np.asarray(values(rollout.obs)[0]).reshape(6, 4, -1)
+    terminated, truncated = np.asarray(rollout.terminated), np.asarray(rollout.truncated)
+    hp = learner.hparams
+    losses = []
+    for env in range(4):
+        later = None
+        for step in reversed(range(6)):
+            cut = later is None or truncated[step, env]
+            ahead = best[step, env] if cut else (1 - hp.trace_lambda) * best[step, env] + hp.trace_lambda * later
+            later = rollout.reward[step, env] + (0.0 if terminated[step, env] else hp.discount * ahead)
+            losses.append(0.5 * (now[step, env, int(rollout.action[step, env])] - later) ** 2)
+    np.testing.assert_allclose(metrics["loss"], np.mean(losses), rtol=1e-4)
 
 
 def test_every_step_is_learnt_from_once_in_each_epoch():

@@ -1,6 +1,6 @@
 """One-idea environments with known values, for every agent.
 
-Each agent is trained once, in a fair whose every episode is one of the probes; each probe has its own test.
+Each agent is trained once, in a fair whose every episode is one of the probes.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def test_sampling_is_uniform_over_complete_windows():
 
 
 def test_each_observation_is_stored_once():
-    """A time limit of 500 costs two spare places for each environment; without one, the ring doubles."""
+    """A time limit of 500 costs three spare places for each environment; without one, the ring doubles."""
     features = jax.ShapeDtypeStruct((4,), jnp.float32)
     limited = EnvSpec(Observation(features), 2, 10, 1, truncation_interval=500)
     unlimited = limited._replace(truncation_interval=1)

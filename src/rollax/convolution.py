@@ -105,7 +105,7 @@ def max_pool(x: Array, window: tuple[int, int], strides: tuple[int, int], paddin
     columns = Axis.of(x.shape[2], window[1], strides[1], padding)
 
     def first(a: Array, b: Array) -> Array:
-        return jnp.where(a >= b, a, b)
+        return jnp.where((a >= b) | jnp.isnan(a), a, b)  # what is not a number stays to be noticed
 
     def along(x: Array, axis: int, places: Axis, size: int, stride: int) -> Array:
         last = (places.outputs - 1) * stride + 1

@@ -194,7 +194,7 @@ def with_parts(tree: Experiment, values: dict[str, Any]) -> tuple[Experiment, di
     held = parts_of(tree)
     problems = []
     for slot, name in ((slot, values[slot]) for slot in held if slot in values):
-        if name not in PARTS[slot]:
+        if not isinstance(name, str) or name not in PARTS[slot]:
             problems.append(f"{slot}={name!r} is no {slot}; {did_you_mean(str(name), PARTS[slot])}")
             continue
         tree = replace_at(tree, ("choices", slot), other_part(getattr(tree.choices, slot), PARTS[slot][name]))
@@ -325,7 +325,7 @@ def _read(start: Any, data: dict[str, Any], where: str, problems: list[str]) -> 
         if not isinstance(part, str) or part not in fitting:
             problems.append(f"{where}part={part!r} does not fit here; {did_you_mean(str(part), fitting)}")
             return start
-        start = start if type(start) is fitting[part] else fitting[part]()
+        start = other_part(start, fitting[part])
     annotated = {leaf.name: leaf for leaf in leaves(start)}
     for name, value in data.items():
         if name == "part":

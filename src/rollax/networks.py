@@ -136,7 +136,11 @@ class CategoricalHead(Head):
     atoms: int = 51  # Places of the support.
     value_min: float = -10.0  # The lowest return that it can tell ...
     value_max: float = 10.0  # ... and the highest.
-    limits: ClassVar[dict[str, Limit]] = {"atoms": Limit(2, 100_000)}
+    limits: ClassVar[dict[str, Limit]] = {
+        "atoms": Limit(2, 100_000),
+        "value_min": Limit(-1e9, 1e9),
+        "value_max": Limit(-1e9, 1e9),
+    }
 
     def problems(self) -> list[str]:
         if self.value_min < self.value_max:
