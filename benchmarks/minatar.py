@@ -18,14 +18,13 @@ import jax
 
 import rollax
 from rollax.aggregates import bootstrap
-
-GAMES = ("Asterix", "Breakout", "Freeway", "SpaceInvaders", "Seaquest")
+from rollax.presets import MINATAR_GAMES
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--agents", nargs="*", default=["pqn", "qr"])
-    parser.add_argument("--games", nargs="*", default=list(GAMES))
+    parser.add_argument("--games", nargs="*", default=list(MINATAR_GAMES))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--out", default="")

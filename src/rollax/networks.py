@@ -113,14 +113,14 @@ class Streams(nn.Module):
 
 
 class Head(nn.Module):
-    """Says what the return of each action is made of: from features `[B, D]` and streams to a distribution."""
+    """Says what the return of each action is made of.
+
+    Called with features `[B, D]`, the streams and the number of actions, it gives a `ReturnDistribution`.
+    """
 
     def problems(self) -> list[str]:
         """What is wrong with its numbers."""
         return []
-
-    def __call__(self, x: Array, streams: Streams, num_actions: int) -> ReturnDistribution:
-        raise NotImplementedError
 
 
 class ScalarHead(Head):

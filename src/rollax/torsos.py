@@ -34,9 +34,7 @@ class MLP(nn.Module):
         x = flatten_features(features)
         if self.input_scale:
             x = x * jnp.array(self.input_scale, jnp.float32)
-        for width in self.hidden:
-            x = rectify(nn.Dense(width)(x), self.layer_norm)
-        return x
+        return dense_layers(x, self.hidden, self.layer_norm)
 
 
 class MinAtarTorso(nn.Module):
@@ -55,9 +53,7 @@ class MinAtarTorso(nn.Module):
         x = picture(features)
         x = rectify(Conv(self.channels, (3, 3), scale=pixel_scale(x))(x), self.layer_norm)
         x = x.reshape(x.shape[0], -1)
-        for width in self.hidden:
-            x = rectify(nn.Dense(width)(x), self.layer_norm)
-        return x
+        return dense_layers(x, self.hidden, self.layer_norm)
 
 
 class NatureTorso(nn.Module):
@@ -76,9 +72,7 @@ class NatureTorso(nn.Module):
         for channels, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
             x = rectify(Conv(channels, (size, size), (stride, stride), scale=pixel_scale(x))(x), self.layer_norm)
         x = x.reshape(x.shape[0], -1)
-        for width in self.hidden:
-            x = rectify(nn.Dense(width)(x), self.layer_norm)
-        return x
+        return dense_layers(x, self.hidden, self.layer_norm)
 
 
 class ImpalaTorso(nn.Module):
@@ -102,14 +96,19 @@ class ImpalaTorso(nn.Module):
                 inner = Conv(channels, (3, 3), padding="SAME")(nn.relu(x))
                 x = x + Conv(channels, (3, 3), padding="SAME")(nn.relu(inner))
         x = nn.relu(x).reshape(x.shape[0], -1)
-        for width in self.hidden:
-            x = rectify(nn.Dense(width)(x), self.layer_norm)
-        return x
+        return dense_layers(x, self.hidden, self.layer_norm)
 
 
 def rectify(x: Array, layer_norm: bool) -> Array:
     """ReLU, after a layer normalisation if there is one.  For use in a compact module."""
     return nn.relu(nn.LayerNorm()(x) if layer_norm else x)
+
+
+def dense_layers(x: Array, widths: tuple[int, ...], layer_norm: bool) -> Array:
+    """Dense layers of these widths, each rectified.  For use in a compact module."""
+    for width in widths:
+        x = rectify(nn.Dense(width)(x), layer_norm)
+    return x
 
 
 def flatten_features(features: Any) -> Array:

@@ -115,6 +115,19 @@ def make_optimizer(
     return optax.chain(optax.clip_by_global_norm(hparams.max_grad_norm), rules[name]())
 
 
+def apply_gradients(
+    name: OptimizerName,
+    hparams: OptimizerHParams,
+    env_steps: Array | float,
+    grads: Params,
+    opt_state: optax.OptState,
+    params: Params,
+) -> tuple[Params, optax.OptState]:
+    """The weights and the optimizer's state after one step."""
+    updates, opt_state = make_optimizer(name, hparams, env_steps).update(grads, opt_state, params)
+    return optax.apply_updates(params, updates), opt_state
+
+
 def epsilon_at(hparams: ExplorationHParams, env_steps: Array | float) -> Array:
     """The share of random actions after so many environment steps."""
     return linear(hparams.epsilon_start, hparams.epsilon_end, env_steps / hparams.epsilon_steps)

@@ -22,6 +22,7 @@ from rollax.agents.base import (
     OptimizerHParams,
     OptimizerName,
     Recipe,
+    apply_gradients,
     blank_features,
     epsilon_at,
     linear,
@@ -153,9 +154,9 @@ class DQN:
             return jnp.mean(sample.weight * error.loss), error.priority
 
         (loss, priority), grads = jax.value_and_grad(weighted_loss, has_aux=True)(learner.params)
-        rule = make_optimizer(self.config.optimizer, hp, env_steps)
-        updates, opt_state = rule.update(grads, learner.opt_state, learner.params)
-        params = optax.apply_updates(learner.params, updates)
+        params, opt_state = apply_gradients(
+            self.config.optimizer, hp, env_steps, grads, learner.opt_state, learner.params
+        )
         count = learner.gradient_steps + 1
         step = jnp.where(count % hp.target_period == 0, hp.target_step, 0.0)
         target_params = optax.incremental_update(params, learner.target_params, step)

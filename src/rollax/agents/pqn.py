@@ -20,6 +20,7 @@ from rollax.agents.base import (
     OptimizerHParams,
     OptimizerName,
     Recipe,
+    apply_gradients,
     blank_features,
     epsilon_at,
     make_optimizer,
@@ -179,9 +180,10 @@ class PQN:
             return 0.5 * jnp.mean((predicted - lesson.target) ** 2)
 
         loss, grads = jax.value_and_grad(loss_of)(learner.params)
-        rule = make_optimizer(self.config.optimizer, learner.hparams, self.env_steps(learner))
-        updates, opt_state = rule.update(grads, learner.opt_state, learner.params)
-        params = optax.apply_updates(learner.params, updates)
+        hp, env_steps = learner.hparams, self.env_steps(learner)
+        params, opt_state = apply_gradients(
+            self.config.optimizer, hp, env_steps, grads, learner.opt_state, learner.params
+        )
         return PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1), loss
 
     def q_values(self, params: Params, obs: Observation, key: Key | None = None) -> Array:
