@@ -242,20 +242,38 @@ def test_importance_weights_reach_the_loss_and_are_annealed():
 
 
 @pytest.mark.parametrize("name", ["noisy", "iqn", "rainbow", "irainbow", "munchausen"])
-def test_every_pass_of_the_loss_has_a_key_of_its_own(name, monkeypatch):
-    """Noise and levels that two passes shared would let a prediction agree with its target by itself."""
+def test_every_pass_of_the_loss_has_keys_of_its_own(name, monkeypatch):
+    """Noise and levels that two passes shared would let a prediction agree with its target by itself.
+
+    Only the target network's own choice has its noise, as one draw of weights; never its levels.
+    """
     agent, learner, _ = make(small(name))
-    seen = []
+    noises, levels = [], []
     real = type(agent).returns
 
-    def recorded(self, params, obs, key=None):
-        seen.append(tuple(jax.random.key_data(key).tolist()))
-        return real(self, params, obs, key)
+    def recorded(self, params, obs, noise=None, level=None):
+        noises.append(tuple(jax.random.key_data(noise).tolist()))
+        levels.append(tuple(jax.random.key_data(noise if level is None else level).tolist()))
+        return real(self, params, obs, noise, level)
 
     monkeypatch.setattr(type(agent), "returns", recorded)
     agent.bellman_error(learner.params, learner, batch_of(), KEY)
-    assert len(seen) == (4 if name == "munchausen" else 3)
-    assert len(set(seen)) == len(seen)
+    assert len(levels) == (4 if name == "munchausen" else 3)
+    assert len(set(levels)) == len(levels)
+    assert len(set(noises)) == len(noises) - (0 if agent.config.double else 1)
+
+
+def test_the_noisy_target_is_the_best_value_of_one_draw_of_the_target_weights():
+    """Fortunato et al. 2018, equation 12: the maximum is taken under the same noise that values it."""
+    agent, learner, _ = make(small("noisy", loss="squared"))
+    batch = batch_of(64)
+    now_key, next_key = jax.random.split(KEY, 4)[:2]
+    taken = jax.nn.one_hot(batch.action, 2)
+    predicted = jnp.sum(taken * agent.returns(learner.params, batch.obs, now_key).mean(), axis=-1)
+    best = jnp.max(agent.returns(learner.target_params, batch.next_obs, next_key).mean(), axis=-1)
+    goal = batch.reward + batch.discount * best
+    error = agent.bellman_error(learner.params, learner, batch, KEY)
+    np.testing.assert_allclose(error.loss, 0.5 * (predicted - goal) ** 2, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["noisy", "iqn", "rainbow", "irainbow"])

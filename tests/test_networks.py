@@ -34,7 +34,7 @@ def test_a_q_network_gives_one_value_for_each_action(head, dueling, noise):
     network = QNetwork(3, MLP((16,)), Streams(dueling=dueling, stream_hidden=8, noise=noise), head)
     features = jnp.ones((5, 4))
     params = network.init(jax.random.key(0), features)
-    for rngs in (None, {"noise": jax.random.key(1)}):
+    for rngs in (None, {"noise": jax.random.key(1), "levels": jax.random.key(2)}):
         values = network.apply(params, features, rngs=rngs).mean()
         assert values.shape == (5, 3)
         assert np.isfinite(values).all()
@@ -220,7 +220,7 @@ def test_taus_are_drawn_anew_for_each_pass_and_row():
     network = QNetwork(2, MLP((8,)), Streams(), ImplicitQuantileHead(quantiles=16))
     x = jnp.ones((300, 3))
     params = network.init(jax.random.key(0), x)
-    one, other = (network.apply(params, x, rngs={"noise": jax.random.key(k)}).taus for k in (0, 1))
+    one, other = (network.apply(params, x, rngs={"levels": jax.random.key(k)}).taus for k in (0, 1))
     assert len(np.unique(np.concatenate([one, other]))) > 9_000  # of 9,600
     assert np.all((np.asarray(one) >= 0) & (np.asarray(one) < 1))
     np.testing.assert_allclose(np.mean(one), 0.5, atol=0.02)

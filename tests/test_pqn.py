@@ -37,7 +37,7 @@ def test_next_values_are_those_of_the_true_successors(made, rollout_length):
     agent, learner, rollout = collected(made, rollout_length)
     got = agent.next_values(learner.params, rollout, jax.random.key(0))
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout.next_obs)
-    values = jnp.max(mask_illegal(agent.q_values(learner.params, flat), flat.legal), axis=-1).reshape(got.shape)
+    values = jnp.max(mask_illegal(agent.returns(learner.params, flat).mean(), flat.legal), axis=-1).reshape(got.shape)
     used = ~np.asarray(rollout.terminated)
     np.testing.assert_allclose(np.asarray(got)[used], np.asarray(values)[used], rtol=1e-4, atol=1e-4)
 
@@ -51,7 +51,7 @@ def test_the_loss_of_a_lesson_by_hand():
     agent, learner, rollout = collected(COUNTER)
     lesson = Lesson(*(jax.tree.map(lambda x: x[0], part) for part in (rollout.obs, rollout.action, rollout.reward)))
     _, loss = agent.gradient_step(learner, lesson, jax.random.key(0))
-    values = np.asarray(agent.q_values(learner.params, lesson.obs))
+    values = np.asarray(agent.returns(learner.params, lesson.obs).mean())
     taken = values[np.arange(4), np.asarray(lesson.action)]
     np.testing.assert_allclose(loss, 0.5 * np.mean((taken - np.asarray(lesson.target)) ** 2), rtol=1e-5)
 
@@ -65,7 +65,7 @@ def test_the_loss_is_that_against_the_lambda_returns_of_true_successors(made):
 
     def values(obs):
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), obs)
-        return agent.q_values(learner.params, flat), flat.legal
+        return agent.returns(learner.params, flat).mean(), flat.legal
 
     following, legal = values(rollout.next_obs)
     best = np.asarray(jnp.max(mask_illegal(following, legal), axis=-1)).reshape(6, 4)

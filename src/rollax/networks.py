@@ -1,7 +1,7 @@
 """From features to returns: noisy layers, streams, heads, and the Q-network that joins them with a torso.
 
-A pass that is given a key under the name `noise` draws what is random in it anew: the noise of noisy layers and
-the levels of implicit quantiles.  Without one it is the mean network, the same every time.
+A pass draws what is random in it anew: the noise of noisy layers from the key `noise`, the levels of implicit
+quantiles from the key `levels`.  Without keys it is the mean network, the same every time.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ class ImplicitQuantileHead(Head):
     @nn.compact
     def __call__(self, x: Array, streams: Streams, num_actions: int) -> ReturnDistribution:
         shape = (x.shape[0], self.quantiles)
-        if self.has_rng("noise"):
-            taus = jax.random.uniform(self.make_rng("noise"), shape)
+        if self.has_rng("levels"):
+            taus = jax.random.uniform(self.make_rng("levels"), shape)
         else:
             taus = jnp.broadcast_to(midpoints(self.quantiles), shape)
         waves = jnp.cos(jnp.pi * jnp.arange(self.cosines) * taus[..., None])

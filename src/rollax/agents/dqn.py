@@ -8,8 +8,7 @@ state, `double` says whose values choose there.  `FAMILY`, at the end, names the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,16 +23,15 @@ from rollax.agents.base import (
     Recipe,
     apply_gradients,
     blank_features,
-    epsilon_at,
     linear,
     make_optimizer,
 )
+from rollax.agents.q_learner import QLearner
 from rollax.backups import GreedyBackup, MunchausenBackup
 from rollax.limits import COUNT, POSITIVE, SHARE, Limit
-from rollax.networks import CategoricalHead, Head, ImplicitQuantileHead, QNetwork, QuantileHead, ScalarHead, Streams
-from rollax.policies import epsilon_greedy
+from rollax.networks import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead, Streams
 from rollax.replay import PrioritizedReplay, Replay, UniformReplay
-from rollax.returns import BellmanError, ReturnDistribution
+from rollax.returns import BellmanError
 from rollax.ring import Batch
 from rollax.torsos import MLP
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
@@ -107,18 +105,10 @@ class DQNLearner(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DQN:
+class DQN(QLearner):
     """A member of the family in one environment."""
 
-    metric_names: ClassVar[tuple[str, ...]] = ("loss", "epsilon")
-
     config: DQNConfig
-    spec: EnvSpec
-
-    @cached_property
-    def network(self) -> QNetwork:
-        config = self.config
-        return QNetwork(self.spec.num_actions, config.torso, config.streams, config.head)
 
     def init(self, key: Key, hparams: DQNHParams) -> tuple[DQNLearner, Any]:
         params = self.network.init(key, blank_features(self.spec))
@@ -127,17 +117,14 @@ class DQN:
         return learner, self.config.replay.init(self.spec)
 
     def act(self, learner: DQNLearner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, tuple]:
-        noise_key, action_key = jax.random.split(key)
-        q_values = self.returns(learner.params, obs, noise_key if explore else None).mean()
-        epsilon = epsilon_at(learner.hparams, self.env_steps(learner)) if explore else self.config.evaluation_epsilon
-        return epsilon_greedy(action_key, q_values, obs.legal, epsilon), ()
+        return self.choose(learner, obs, key, explore=explore)[0], ()
 
     def remember(self, memory: Any, rollout: Transition) -> Any:
         return self.config.replay.add(memory, rollout, self.spec)
 
     def learn(self, learner: DQNLearner, memory: Any, rollout: Transition, key: Key) -> tuple[DQNLearner, Any, Metrics]:
         del rollout  # `remember` has put it into the memory
-        epsilon = epsilon_at(learner.hparams, self.env_steps(learner))
+        epsilon = self.epsilon(learner)
         keys = jax.random.split(key, self.config.gradient_steps)
         (learner, memory), metrics = jax.lax.scan(self.gradient_step, (learner, memory), keys)
         return learner, memory, {**jax.tree.map(jnp.mean, metrics), "epsilon": epsilon}
@@ -166,10 +153,11 @@ class DQN:
     def bellman_error(self, params: Params, learner: DQNLearner, batch: Batch, key: Key) -> BellmanError:
         """One loss and one priority for each transition, whatever a return is made of."""
         now_key, next_key, judge_key, bonus_key = jax.random.split(key, 4)
-        backup, judge = self.config.backup, learner.params if self.config.double else learner.target_params
-        taken = jax.nn.one_hot(batch.action, self.spec.num_actions)
+        backup, taken = self.config.backup, jax.nn.one_hot(batch.action, self.spec.num_actions)
         predicted = self.returns(params, batch.obs, now_key).under(taken)
-        follows = backup.follow(self.returns(judge, batch.next_obs, judge_key).mean(), batch.next_obs)
+        # Noise is part of the weights: who judges with the target's weights has their noise too.
+        judge, noise = (learner.params, judge_key) if self.config.double else (learner.target_params, next_key)
+        follows = backup.follow(self.returns(judge, batch.next_obs, noise, judge_key).mean(), batch.next_obs)
         successor = self.returns(learner.target_params, batch.next_obs, next_key).under(follows.policy)
         bonus = backup.reward_bonus(
             lambda: self.returns(learner.target_params, batch.obs, bonus_key).mean(), batch.obs, batch.action
@@ -177,15 +165,6 @@ class DQN:
         reward = batch.reward + bonus + batch.discount * follows.bonus
         kappa = learner.hparams.huber_kappa if self.config.loss == "huber" else jnp.inf
         return predicted.bellman_error(reward, batch.discount, successor, kappa)
-
-    def returns(self, params: Params, obs: Observation, key: Key | None = None) -> ReturnDistribution:
-        """The return of every action; without a key, that of the mean network."""
-        rngs = None if key is None else {"noise": key}
-        return cast(ReturnDistribution, self.network.apply(params, obs.features, rngs=rngs))
-
-    def env_steps(self, learner: DQNLearner) -> Array:
-        """Environment steps since learning began, which all schedules count."""
-        return learner.gradient_steps / self.config.gradient_steps * self.spec.steps_per_iteration
 
     def with_weights(self, learner: DQNLearner, params: Any) -> DQNLearner:
         return learner._replace(params=params, target_params=params)

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +21,12 @@ from rollax.agents.base import (
     Recipe,
     apply_gradients,
     blank_features,
-    epsilon_at,
     make_optimizer,
 )
+from rollax.agents.q_learner import QLearner
 from rollax.limits import COUNT, SHARE, Limit
-from rollax.networks import QNetwork, ScalarHead, Streams
-from rollax.policies import epsilon_greedy, mask_illegal
+from rollax.networks import Head, ScalarHead, Streams
+from rollax.policies import mask_illegal
 from rollax.targets import lambda_returns
 from rollax.torsos import MLP
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
@@ -97,17 +96,18 @@ class Lesson(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PQN:
+class PQN(QLearner):
     """The agent in one environment."""
 
-    metric_names: ClassVar[tuple[str, ...]] = ("loss", "epsilon")
-
     config: PQNConfig
-    spec: EnvSpec
 
-    @cached_property
-    def network(self) -> QNetwork:
-        return QNetwork(self.spec.num_actions, self.config.torso, self.config.streams, ScalarHead())
+    @property
+    def head(self) -> Head:
+        return ScalarHead()
+
+    @property
+    def updates(self) -> int:
+        return self.config.epochs * self.config.minibatches
 
     def init(self, key: Key, hparams: PQNHParams) -> tuple[PQNLearner, tuple]:
         params = self.network.init(key, blank_features(self.spec))
@@ -116,10 +116,7 @@ class PQN:
 
     def act(self, learner: PQNLearner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Array]:
         """Actions, and the value of the best of them in each state."""
-        noise_key, action_key = jax.random.split(key)
-        q_values = self.q_values(learner.params, obs, noise_key if explore else None)
-        epsilon = epsilon_at(learner.hparams, self.env_steps(learner)) if explore else self.config.evaluation_epsilon
-        action = epsilon_greedy(action_key, q_values, obs.legal, epsilon)
+        action, q_values = self.choose(learner, obs, key, explore=explore)
         return action, jnp.max(mask_illegal(q_values, obs.legal), axis=-1)
 
     def remember(self, memory: tuple, rollout: Transition) -> tuple:
@@ -128,7 +125,7 @@ class PQN:
     def learn(
         self, learner: PQNLearner, memory: tuple, rollout: Transition, key: Key
     ) -> tuple[PQNLearner, tuple, Metrics]:
-        epsilon = epsilon_at(learner.hparams, self.env_steps(learner))
+        epsilon = self.epsilon(learner)
         hp, value_key, epoch_key = learner.hparams, *jax.random.split(key)
         next_value = self.next_values(learner.params, rollout, value_key)
         target = lambda_returns(
@@ -161,7 +158,7 @@ class PQN:
         """
 
         def best(obs: Observation) -> Array:
-            return jnp.max(mask_illegal(self.q_values(params, obs, key), obs.legal), axis=-1)
+            return jnp.max(mask_illegal(self.returns(params, obs, key).mean(), obs.legal), axis=-1)
 
         length, num_envs = rollout.reward.shape
         if self.spec.truncation_interval < length:
@@ -176,7 +173,7 @@ class PQN:
     def gradient_step(self, learner: PQNLearner, lesson: Lesson, key: Key) -> tuple[PQNLearner, Array]:
         def loss_of(params: Params) -> Array:
             taken = jax.nn.one_hot(lesson.action, self.spec.num_actions)
-            predicted = jnp.sum(taken * self.q_values(params, lesson.obs, key), axis=-1)
+            predicted = jnp.sum(taken * self.returns(params, lesson.obs, key).mean(), axis=-1)
             return 0.5 * jnp.mean((predicted - lesson.target) ** 2)
 
         loss, grads = jax.value_and_grad(loss_of)(learner.params)
@@ -185,16 +182,6 @@ class PQN:
             self.config.optimizer, hp, env_steps, grads, learner.opt_state, learner.params
         )
         return PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1), loss
-
-    def q_values(self, params: Params, obs: Observation, key: Key | None = None) -> Array:
-        """The value of every action `[B, A]`; without a key, that of the mean network."""
-        rngs = None if key is None else {"noise": key}
-        return cast(Any, self.network.apply(params, obs.features, rngs=rngs)).mean()
-
-    def env_steps(self, learner: PQNLearner) -> Array:
-        """Environment steps since learning began, which all schedules count."""
-        steps = self.config.epochs * self.config.minibatches
-        return learner.gradient_steps / steps * self.spec.steps_per_iteration
 
     def with_weights(self, learner: PQNLearner, params: Any) -> PQNLearner:
         return learner._replace(params=params)

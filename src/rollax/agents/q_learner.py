@@ -1,0 +1,68 @@
+"""What all learners of action values do alike: see, act, and count their steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, cast
+
+import jax
+
+from rollax.agents.base import epsilon_at
+from rollax.networks import Head, QNetwork
+from rollax.policies import epsilon_greedy
+from rollax.returns import ReturnDistribution
+from rollax.types import Array, EnvSpec, Key, Observation, Params
+
+
+@dataclass(frozen=True)
+class QLearner:
+    """An agent that knows the return of every action.
+
+    Its choices have `torso`, `streams` and `evaluation_epsilon`; its learner has `hparams`, `params` and
+    `gradient_steps`.
+    """
+
+    metric_names: ClassVar[tuple[str, ...]] = ("loss", "epsilon")
+
+    config: Any
+    spec: EnvSpec
+
+    @property
+    def head(self) -> Head:
+        """What its returns are made of."""
+        return self.config.head
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps of one iteration."""
+        return self.config.gradient_steps
+
+    @cached_property
+    def network(self) -> QNetwork:
+        return QNetwork(self.spec.num_actions, self.config.torso, self.config.streams, self.head)
+
+    def returns(
+        self, params: Params, obs: Observation, noise: Key | None = None, levels: Key | None = None
+    ) -> ReturnDistribution:
+        """The return of every action, with that noise and, if other than its key, those quantile levels.
+
+        Without a key, the mean network's.
+        """
+        rngs = None if noise is None else {"noise": noise, "levels": noise if levels is None else levels}
+        return cast(ReturnDistribution, self.network.apply(params, obs.features, rngs=rngs))
+
+    def choose(self, learner: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Array]:
+        """Actions `[B]`, and the values of all of them `[B, A]`."""
+        noise_key, action_key = jax.random.split(key)
+        q_values = self.returns(learner.params, obs, noise_key if explore else None).mean()
+        epsilon = self.epsilon(learner) if explore else self.config.evaluation_epsilon
+        return epsilon_greedy(action_key, q_values, obs.legal, epsilon), q_values
+
+    def epsilon(self, learner: Any) -> Array:
+        """The share of random actions now."""
+        return epsilon_at(learner.hparams, self.env_steps(learner))
+
+    def env_steps(self, learner: Any) -> Array:
+        """Environment steps since learning began, which all schedules count."""
+        return learner.gradient_steps / self.updates * self.spec.steps_per_iteration
