@@ -43,6 +43,8 @@ def main() -> None:
             experiment = rollax.make_experiment(agent, env=f"{game}-MinAtar", seeds=options.seeds, **changes)
             result = rollax.train(experiment, out / f"{agent}-{game}", quiet=True)
             whole = time.perf_counter() - began
+            if result.summary["status"] != "finished":
+                raise SystemExit(f"{agent} on {game}: {result.summary['status']}")
             scores = result.evaluations["return_mean"][:, -1]
             iqm = bootstrap(scores)
             summary = result.summary

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rollax.agents.names import AGENTS
 from rollax.errors import ConfigError, ResourceError
 from rollax.experiment import (
     Experiment,
@@ -13,12 +14,15 @@ from rollax.experiment import (
     from_json,
     leaves,
     make_experiment,
+    part_name,
     population,
     range_problems,
     resolve,
     to_json,
 )
+from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.presets import PRESETS
+from rollax.torsos import MLP
 from rollax.training.plan import check_memory, make_plan
 
 
@@ -44,6 +48,41 @@ def test_presets_apply_by_themselves_and_flags_override_them():
     assert make_experiment("double", preset="none").choices.replay.n_step == 1
     assert make_experiment("double", env="Catch-bsuite").choices.replay.n_step == 1
     assert make_experiment("double", env="Catch-bsuite", preset="double/CartPole-v1").choices.replay.n_step == 3
+
+
+def test_an_environment_asks_what_fits_the_agent():
+    """C51's support covers the returns of the task, whichever way its head came; other agents never hear of it."""
+    for made in (
+        make_experiment("c51", env="Acrobot-v1"),
+        make_experiment("double", env="Acrobot-v1", head="categorical"),
+    ):
+        assert (made.choices.head.value_min, made.choices.head.value_max) == (-100.0, 0.0)
+    assert make_experiment("double", head="categorical").choices.head.value_max == 100.0
+    assert make_experiment("c51", env="Acrobot-v1", value_min=-50.0).choices.head.value_min == -50.0
+    assert make_experiment("c51", env="Acrobot-v1", preset="none").choices.head.value_min == -10.0
+    assert part_name("torso", make_experiment("rainbow", env="Breakout-MinAtar").choices.torso) == "minatar"
+    assert part_name("torso", make_experiment("rainbow", env="Breakout-MinAtar", torso="mlp").choices.torso) == "mlp"
+
+
+def test_a_part_may_be_given_itself():
+    made = make_experiment("double", head=CategoricalHead(21, -3.0, 3.0))
+    assert made.choices.head == CategoricalHead(21, -3.0, 3.0)
+    assert from_json(json.loads(json.dumps(to_json(made)))) == made
+    with pytest.raises(ConfigError, match="pqn has no head"):
+        make_experiment("pqn", head="categorical")
+    with pytest.raises(ConfigError, match="is no head; known are categorical"):
+        make_experiment("double", head=MLP())
+
+
+def test_quantile_presets_learn_quantiles():
+    """With a large kappa their loss would be squared, which finds expectiles."""
+    heads = {agent: recipe.choices.head for agent, recipe in AGENTS.items() if hasattr(recipe.choices, "head")}
+    quantile = {agent for agent, head in heads.items() if isinstance(head, QuantileHead | ImplicitQuantileHead)}
+    assert quantile == {"qr", "iqn", "irainbow"}
+    for name in PRESETS:
+        agent, env = name.split("/")
+        if agent in quantile:
+            assert make_experiment(agent, env=env).hparams.huber_kappa <= 1.0, name
 
 
 @pytest.mark.parametrize("name", PRESETS)

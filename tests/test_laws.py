@@ -25,8 +25,10 @@ from training_tools import (
 from rollax.agents.names import AGENTS
 from rollax.envs import registry
 from rollax.envs.base import reset_envs
+from rollax.networks import Streams
 from rollax.replay import PrioritizedReplay, UniformReplay
 from rollax.ring import unpack
+from rollax.torsos import MinAtarTorso
 from rollax.training import checkpoint
 from rollax.training.jax_program import LOG_ROWS, nbytes
 from rollax.training.plan import block_length
@@ -62,10 +64,17 @@ def test_the_names_hold_every_part():
     assert set.union(*map(parts, AGENTS)) == set.union(*map(parts, NAMES))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_stops_saving_and_loading_change_no_bit(name, cartpole, tmp_path):
+CONFIGS = {name: small(name) for name in NAMES}
+CONFIGS["noisy"] = small("noisy", streams=Streams(noise="independent"))
+CONFIGS["qr pictures"] = small("qr", torso=MinAtarTorso(channels=4, hidden=(16,)))
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_stops_saving_and_loading_change_no_bit(case, cartpole, tmp_path):
     """In pieces of any length, through a checkpoint, it is the run that was never stopped."""
-    program = make_program(cartpole, small(name), rollout_length=2)
+    name, *pictures = case.split()
+    task = registry.make("Breakout-MinAtar") if pictures else cartpole
+    program = make_program(task, CONFIGS[case], rollout_length=2)
     keys, hparams = seed_keys(0, 1), stack_hparams(2, name)
     first = start(program, keys, hparams, WARM_UP)
     run = continuer(program, first)

@@ -117,3 +117,10 @@ def test_a_promised_time_limit_bootstraps_too(name):
     agent, learner = solve(name, task(Endless(episode_length=9), interval=9), discount=DISCOUNT)
     told = returns(agent, learner, [[1.0, 0.0]]).mean()
     np.testing.assert_allclose(told, 1 / (1 - DISCOUNT), atol=0.3)
+
+
+def test_noise_alone_explores():
+    """Not one action is random; who never tried the second action could not know what it pays."""
+    agent, learner = solve("noisy", task(Choice()), epsilon_start=0.0, epsilon_end=0.0)
+    told = returns(agent, learner, [[0.0, 0.0], [1.0, 0.0]]).mean()
+    np.testing.assert_allclose(told, [[1, -1], [-1, 1]], atol=0.3)

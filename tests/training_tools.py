@@ -82,7 +82,7 @@ def small(name: str, **changes: Any) -> Any:
         sizes["head"] = CategoricalHead(atoms=41, value_min=-2.0, value_max=6.0)
     if isinstance(getattr(choices, "head", None), ImplicitQuantileHead):
         sizes["head"] = ImplicitQuantileHead(quantiles=8, cosines=16)
-    return replace(choices, **sizes, **changes)
+    return replace(choices, **(sizes | changes))
 
 
 # What the agents that keep no replay need: a rollout to learn from.

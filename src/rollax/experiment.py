@@ -21,7 +21,7 @@ from rollax.backups import GreedyBackup, MunchausenBackup
 from rollax.errors import ConfigError, did_you_mean
 from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
 from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead, ScalarHead
-from rollax.presets import preset_for
+from rollax.presets import ENVIRONMENTS, preset_for
 from rollax.replay import PrioritizedReplay, UniformReplay
 from rollax.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso
 
@@ -129,11 +129,21 @@ class Member(NamedTuple):
 def make_experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: Any) -> Experiment:
     """An experiment by its agent's name, with any leaf set by name: `make_experiment("double", seeds=3, n_step=3)`.
 
-    The preset of the agent and environment applies first; `preset="none"` leaves the agent's defaults.
+    A part is set by its name or given itself: `head="categorical"`, `head=CategoricalHead(atoms=21)`.  What the
+    environment asks of all agents applies first, then the preset of the agent there; `preset="none"` leaves the
+    agent's defaults.
     """
     env = values.get("env", MAIN_ENV)
-    start = dataclasses.replace(default_experiment(agent), env=env)
-    return with_values(with_values(start, preset_for(agent, env, preset)), values)
+    tree = dataclasses.replace(default_experiment(agent), env=env)
+    chosen = preset_for(agent, env, preset)
+    asked = {} if preset == "none" else ENVIRONMENTS.get(env, {})
+    parts = {slot: asked[slot] for slot in PARTS if slot in asked}
+    tree = with_values(tree, parts | chosen)
+    tree, rest = with_parts(tree, values)
+    given = {slot for slot in PARTS if slot in values and not isinstance(values[slot], str)}
+    fitting = {leaf.name for leaf in leaves(tree) if not given.intersection(leaf.path)} - chosen.keys()
+    tree = with_values(tree, {name: value for name, value in asked.items() if name in fitting})
+    return with_values(tree, rest)
 
 
 def default_experiment(agent: str) -> Experiment:
@@ -192,12 +202,14 @@ def with_values(tree: Experiment, values: dict[str, Any]) -> Experiment:
 def with_parts(tree: Experiment, values: dict[str, Any]) -> tuple[Experiment, dict[str, Any]]:
     """The experiment with the parts that values name, and the values that are left."""
     held = parts_of(tree)
-    problems = []
-    for slot, name in ((slot, values[slot]) for slot in held if slot in values):
-        if not isinstance(name, str) or name not in PARTS[slot]:
-            problems.append(f"{slot}={name!r} is no {slot}; {did_you_mean(str(name), PARTS[slot])}")
-            continue
-        tree = replace_at(tree, ("choices", slot), other_part(getattr(tree.choices, slot), PARTS[slot][name]))
+    problems = [f"{slot}: {tree.agent} has no {slot}" for slot in PARTS if slot in values and slot not in held]
+    for slot, part in ((slot, values[slot]) for slot in held if slot in values):
+        if type(part) in PARTS[slot].values():
+            tree = replace_at(tree, ("choices", slot), part)
+        elif isinstance(part, str) and part in PARTS[slot]:
+            tree = replace_at(tree, ("choices", slot), other_part(getattr(tree.choices, slot), PARTS[slot][part]))
+        else:
+            problems.append(f"{slot}={part!r} is no {slot}; {did_you_mean(str(part), PARTS[slot])}")
     if problems:
         raise ConfigError(problems)
     return tree, {name: value for name, value in values.items() if name not in held}
@@ -323,7 +335,8 @@ def _read(start: Any, data: dict[str, Any], where: str, problems: list[str]) -> 
         fitting = PARTS.get(where.rstrip(".").rpartition(".")[2], {})
         part = data["part"]
         if not isinstance(part, str) or part not in fitting:
-            problems.append(f"{where}part={part!r} does not fit here; {did_you_mean(str(part), fitting)}")
+            fix = did_you_mean(str(part), fitting) if fitting else "leave it out, nothing else fits there"
+            problems.append(f"{where}part={part!r} does not fit here; {fix}")
             return start
         start = other_part(start, fitting[part])
     annotated = {leaf.name: leaf for leaf in leaves(start)}

@@ -18,6 +18,7 @@ from flax import linen as nn
 
 from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
 from rollax.returns import Categorical, Quantiles, ReturnDistribution, Scalar
+from rollax.torsos import Torso
 from rollax.types import Array
 
 
@@ -145,7 +146,7 @@ class CategoricalHead(Head):
     def problems(self) -> list[str]:
         if self.value_min < self.value_max:
             return []
-        return [f"value_min={self.value_min} must be below value_max={self.value_max}"]
+        return [f"value_min={self.value_min} must be below value_max={self.value_max}; exchange them or move one"]
 
     def __call__(self, x: Array, streams: Streams, num_actions: int) -> ReturnDistribution:
         support = jnp.linspace(self.value_min, self.value_max, self.atoms)
@@ -193,7 +194,7 @@ class QNetwork(nn.Module):
     """A torso, streams over its features, and a head that says what the return of each action is made of."""
 
     num_actions: int
-    torso: nn.Module
+    torso: Torso
     streams: Streams
     head: Head
 

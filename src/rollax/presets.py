@@ -45,6 +45,13 @@ NOISY_CARTPOLE = {name: value for name, value in CARTPOLE.items() if not name.st
 }
 RANDOM_START = {"epsilon_start": 1.0, "epsilon_end": 0.0, "epsilon_steps": 60_000.0}
 PRIORITIZED_CARTPOLE = {"importance_steps": 409_600.0}
+# Quantiles are quantiles only with a small kappa; the rest makes up for the gradients that are smaller then.
+QUANTILE_CARTPOLE = WIDE_CARTPOLE | {
+    "huber_kappa": 1.0,
+    "batch_size": 128,
+    "learning_rate": 0.004,
+    "max_grad_norm": 10.0,
+}
 C51_CARTPOLE = {"value_min": 0.0, "value_max": 100.0}  # 500 rewards of 1 at a discount of 0.99 are worth 99.3
 PQN_CARTPOLE: dict[str, Any] = {
     "steps": 524_288,
@@ -115,22 +122,23 @@ PQN_MINATAR: dict[str, Any] = {
     "epsilon_end": 0.01,
     "epsilon_steps": 1e6,
 }
-# One update of 512 for 256 steps: each transition is seen twice, which ten million steps afford.
+# One update of 512 for 128 steps: each transition is seen four times.
 QR_MINATAR: dict[str, Any] = {
     "torso": "minatar",
     "steps": 10_027_008,
-    "num_envs": 256,
+    "num_envs": 128,
     "warm_up_steps": 32_768,
     "capacity": 262_144,
     "n_step": 3,
     "double": True,
     "batch_size": 512,
     "quantiles": 32,
-    "learning_rate": 7e-4,
+    "learning_rate": 8e-4,
     "learning_rate_end": 0.05,
     "learning_rate_steps": 1e7,
     "target_period": 100,
     "target_step": 1.0,
+    "epsilon_end": 0.02,
     "epsilon_steps": 1e6,
 }
 PRESETS: dict[str, dict[str, Any]] = {
@@ -141,15 +149,25 @@ PRESETS: dict[str, dict[str, Any]] = {
     "prioritized/CartPole-v1": CARTPOLE | PRIORITIZED_CARTPOLE,
     "noisy/CartPole-v1": NOISY_CARTPOLE,
     "c51/CartPole-v1": CARTPOLE | C51_CARTPOLE | {"epsilon_end": 0.05},
-    "qr/CartPole-v1": CARTPOLE | {"epsilon_end": 0.05},
-    "iqn/CartPole-v1": WIDE_CARTPOLE | {"quantiles": 8},
+    "qr/CartPole-v1": QUANTILE_CARTPOLE,
+    "iqn/CartPole-v1": QUANTILE_CARTPOLE | {"quantiles": 16, "batch_size": 256},
     "munchausen/CartPole-v1": ONE_STEP_CARTPOLE | {"temperature": 0.3, "learning_rate": 0.004, "epsilon_end": 0.05},
     "rainbow/CartPole-v1": NOISY_CARTPOLE
     | PRIORITIZED_CARTPOLE
     | C51_CARTPOLE
     | RANDOM_START
     | {"noise_scale": 0.5, "learning_rate": 0.0045, "target_period": 10},
-    "irainbow/CartPole-v1": NOISY_CARTPOLE | RANDOM_START | {"quantiles": 8, "learning_rate": 0.0045},
+    "irainbow/CartPole-v1": NOISY_CARTPOLE
+    | RANDOM_START
+    | {
+        "huber_kappa": 1.0,
+        "quantiles": 32,
+        "noise_scale": 0.5,
+        "capacity": 409_600,
+        "batch_size": 128,
+        "gradient_steps": 2,
+        "learning_rate": 0.003,
+    },
     "pqn/CartPole-v1": PQN_CARTPOLE,
     **{f"pqn/{game}-MinAtar": PQN_MINATAR for game in MINATAR_GAMES},
     **{f"qr/{game}-MinAtar": QR_MINATAR for game in MINATAR_GAMES},
@@ -158,8 +176,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-# What an environment asks of every agent that has no preset for it.
-ENVIRONMENTS: dict[str, dict[str, Any]] = {f"{game}-MinAtar": {"torso": "minatar"} for game in MINATAR_GAMES}
+# What an environment asks of every agent that has the field: pictures, and the range of its discounted returns.
+ENVIRONMENTS: dict[str, dict[str, Any]] = {
+    "CartPole-v1": C51_CARTPOLE,
+    "Acrobot-v1": {"value_min": -100.0, "value_max": 0.0},
+    "MountainCar-v0": {"value_min": -100.0, "value_max": 0.0},
+    **{f"{game}-MinAtar": {"torso": "minatar", "value_min": 0.0, "value_max": 20.0} for game in MINATAR_GAMES},
+}
 
 
 def preset_for(agent: str, env: str, preset: str = "auto") -> dict[str, Any]:
@@ -167,7 +190,7 @@ def preset_for(agent: str, env: str, preset: str = "auto") -> dict[str, Any]:
     if preset == "none":
         return {}
     if preset == "auto":
-        return PRESETS.get(f"{agent}/{env}", ENVIRONMENTS.get(env, {}))
+        return PRESETS.get(f"{agent}/{env}", {})
     if preset not in PRESETS:
         raise ConfigError(f"preset={preset!r} is not known; {did_you_mean(preset, PRESETS)}")
     return PRESETS[preset]

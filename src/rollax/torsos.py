@@ -14,7 +14,15 @@ from rollax.limits import COUNT, POSITIVE, Limit
 from rollax.types import Array, Observation
 
 
-class MLP(nn.Module):
+class Torso(nn.Module):
+    """From the features of observations, a tree of `[B, ...]`, to one vector `[B, D]` for each."""
+
+    def problems(self, observation: Observation) -> list[str]:
+        """What is wrong with this torso for such observations, each with its fix."""
+        return []
+
+
+class MLP(Torso):
     """Dense layers with ReLU over the flattened features."""
 
     hidden: tuple[int, ...] = (128, 128)  # Units of each hidden layer.
@@ -23,11 +31,10 @@ class MLP(nn.Module):
     limits: ClassVar[dict[str, Limit]] = {"hidden": COUNT, "input_scale": POSITIVE}
 
     def problems(self, observation: Observation) -> list[str]:
-        """What is wrong with this torso for such observations."""
         size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(observation.features))
         if len(self.input_scale) in (0, size):
             return []
-        return [f"input_scale has {len(self.input_scale)} numbers, but the observation has {size}"]
+        return [f"input_scale has {len(self.input_scale)} numbers, but the observation has {size}; give one for each"]
 
     @nn.compact
     def __call__(self, features: Any) -> Array:
@@ -37,7 +44,7 @@ class MLP(nn.Module):
         return dense_layers(x, self.hidden, self.layer_norm)
 
 
-class MinAtarTorso(nn.Module):
+class MinAtarTorso(Torso):
     """One small convolution over a 10 x 10 board, then dense layers (Young and Tian 2019)."""
 
     channels: int = 16  # Filters of the convolution.
@@ -56,7 +63,7 @@ class MinAtarTorso(nn.Module):
         return dense_layers(x, self.hidden, self.layer_norm)
 
 
-class NatureTorso(nn.Module):
+class NatureTorso(Torso):
     """The network of Mnih et al. 2015 for 84 x 84 frames, up to its hidden dense layer."""
 
     hidden: tuple[int, ...] = (512,)  # Units of each dense layer.
@@ -75,7 +82,7 @@ class NatureTorso(nn.Module):
         return dense_layers(x, self.hidden, self.layer_norm)
 
 
-class ImpalaTorso(nn.Module):
+class ImpalaTorso(Torso):
     """The residual network of Espeholt et al. 2018: three stages that each halve the picture."""
 
     stages: tuple[int, ...] = (16, 32, 32)  # Filters of each stage.
@@ -131,7 +138,8 @@ def pixel_scale(x: Array) -> float:
 def image_problems(name: str, observation: Observation, least: int) -> list[str]:
     """Whether observations are one picture of at least that size."""
     shapes = [leaf.shape for leaf in jax.tree.leaves(observation.features)]
-    if len(shapes) == 1 and len(shapes[0]) == 3 and min(shapes[0][:2]) >= least:
+    side = min(shapes[0][:2]) if len(shapes) == 1 and len(shapes[0]) == 3 else 0  # of the one picture
+    if side >= least:
         return []
-    shown = ", ".join(map(str, shapes))
-    return [f"torso={name} wants one picture (height, width, channels) of at least {least} x {least}; this is {shown}"]
+    wanted = f"torso={name} wants one picture (height, width, channels) of at least {least} x {least}"
+    return [f"{wanted}; this is {', '.join(map(str, shapes))}: try torso={'minatar' if side >= 3 else 'mlp'}"]

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from flax import linen as nn
 from flax import struct
 
 from rollax.agents.base import (
@@ -33,7 +32,7 @@ from rollax.networks import CategoricalHead, Head, ImplicitQuantileHead, Quantil
 from rollax.replay import PrioritizedReplay, Replay, UniformReplay
 from rollax.returns import BellmanError
 from rollax.ring import Batch
-from rollax.torsos import MLP
+from rollax.torsos import MLP, Torso
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 
@@ -67,7 +66,7 @@ class DQNHParams(ExplorationHParams, OptimizerHParams):
 class DQNConfig:
     """Choices that shape the compiled program.  All are static."""
 
-    torso: nn.Module = MLP()
+    torso: Torso = MLP()
     streams: Streams = Streams()
     head: Head = ScalarHead()
     double: bool = False  # The online weights choose what follows the next state, the target weights judge it.

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from flax import linen as nn
 from flax import struct
 
 from rollax.agents.base import (
@@ -28,7 +27,7 @@ from rollax.limits import COUNT, SHARE, Limit
 from rollax.networks import Head, ScalarHead, Streams
 from rollax.policies import mask_illegal
 from rollax.targets import lambda_returns
-from rollax.torsos import MLP
+from rollax.torsos import MLP, Torso
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 
@@ -50,7 +49,7 @@ class PQNHParams(ExplorationHParams, OptimizerHParams):
 class PQNConfig:
     """Choices that shape the compiled program.  All are static."""
 
-    torso: nn.Module = MLP(layer_norm=True)
+    torso: Torso = MLP(layer_norm=True)
     streams: Streams = Streams()
     epochs: int = 2  # How often a rollout is learnt from.
     minibatches: int = 4  # Gradient steps of one epoch.
