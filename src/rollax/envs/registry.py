@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from rollax.envs.adapters import to_task
 from rollax.envs.base import Task
+from rollax.envs.hackmatrix import HackMatrix
 from rollax.errors import ConfigError, EnvError
 
 # Listed rather than asked: making one of the others downloads a data set.
@@ -20,11 +22,15 @@ _CONTINUOUS = {
 }
 
 
+# Our own, by name.
+OWN: dict[str, Callable[[], Any]] = {"HackMatrix-v0": HackMatrix}
+
+
 def names() -> list[str]:
     """All environments that can be named without a module, those without discrete actions left out."""
     import gymnax
 
-    return [name for name in gymnax.registered_envs if name not in _CONTINUOUS]
+    return [*OWN, *(name for name in gymnax.registered_envs if name not in _CONTINUOUS)]
 
 
 def make(name: str) -> Task:
@@ -32,7 +38,9 @@ def make(name: str) -> Task:
 
     Raises ConfigError where the name is wrong, EnvError where the environment is.
     """
-    if ":" in name:
+    if name in OWN:
+        env, params = OWN[name](), None
+    elif ":" in name:
         env, params = _import(name)
     else:
         env, params = _gymnax(name)
@@ -43,8 +51,8 @@ def _gymnax(name: str) -> tuple[Any, Any]:
     import gymnax
 
     if name not in gymnax.registered_envs:
-        near = difflib.get_close_matches(name, gymnax.registered_envs, n=1, cutoff=0.0)
-        folded = {known.lower(): known for known in gymnax.registered_envs}
+        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)
+        folded = {known.lower(): known for known in names()}
         guess = folded.get(name.lower(), near[0])
         raise ConfigError(f"env={name!r} is not known; did you mean {guess}? `rollax list` shows all")
     try:
