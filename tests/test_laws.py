@@ -35,7 +35,7 @@ from rollax.training.plan import block_length
 
 # Every part of every agent, in as few agents as possible: Rainbow is double, dueling, noisy, prioritised, n-step and
 # C51 at once, and its twin has IQN's head.
-NAMES = ["munchausen", "qr", "rainbow", "irainbow", "pqn"]
+NAMES = ["munchausen", "qr", "rainbow", "irainbow", "pqn", "ppo"]
 WARM_UP = 8
 
 
@@ -58,8 +58,9 @@ def test_the_names_hold_every_part():
             type(getattr(choices, slot)) for slot in ("torso", "head", "backup", "replay") if hasattr(choices, slot)
         }
         flags = {flag for flag in ("double",) if getattr(choices, flag, False)}
-        streams = {flag for flag in ("dueling", "stream_hidden") if getattr(choices.streams, flag)}
-        return kinds | flags | streams | {type(choices), choices.streams.noise}
+        streams = getattr(choices, "streams", Streams())
+        layers = {flag for flag in ("dueling", "stream_hidden") if getattr(streams, flag)}
+        return kinds | flags | layers | {type(choices), streams.noise}
 
     assert set.union(*map(parts, AGENTS)) == set.union(*map(parts, NAMES))
 
@@ -113,7 +114,7 @@ def test_blocks_divide_every_boundary(monkeypatch):
     assert block_length(7, 1, 1, 7, 0) == 1
 
 
-@pytest.mark.parametrize("name", ["rainbow", "irainbow", "pqn"])
+@pytest.mark.parametrize("name", ["rainbow", "irainbow", "pqn", "ppo"])
 def test_a_member_matches_its_own_run_and_seeds_differ(name, cartpole):
     """To rounding: a batched product adds in another order than a single one.  Seeds that shared a key would agree."""
     program = make_program(cartpole, small(name))
@@ -139,10 +140,10 @@ def test_settings_of_a_population_differ_and_a_seed_keeps_its_key(cartpole):
     assert len(np.unique(later.reshape(4, -1), axis=0)) == 4
 
 
-@pytest.mark.parametrize("name", ["munchausen", "rainbow", "irainbow", "pqn"])
+@pytest.mark.parametrize("name", ["munchausen", "rainbow", "irainbow", "pqn", "ppo"])
 def test_no_key_is_used_twice(name, cartpole):
     """One member: the checker does not see through `vmap`, which moves the axes of key arrays."""
-    several = {} if name == "pqn" else {"gradient_steps": 2}
+    several = {} if name in ("pqn", "ppo") else {"gradient_steps": 2}
     loop = make_program(cartpole, small(name, **several), rollout_length=2).loop
     hparams = jax.tree.map(lambda leaf: leaf[0], stack_hparams(1, name))
     with jax.debug_key_reuse(True):
@@ -154,7 +155,7 @@ def test_no_key_is_used_twice(name, cartpole):
     assert int(state.iteration) == 4
 
 
-@pytest.mark.parametrize("name", ["munchausen", "rainbow", "pqn"])
+@pytest.mark.parametrize("name", ["munchausen", "rainbow", "pqn", "ppo"])
 def test_no_illegal_action_is_ever_taken(name):
     """Only an illegal action pays 10: it would show in the sums of every window and of every evaluation."""
     program = make_program(task(Masked()), small(name), rollout_length=2)

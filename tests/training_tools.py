@@ -74,7 +74,7 @@ def small(name: str, **changes: Any) -> Any:
     """An agent with a network and a replay that fit a probe."""
     choices = AGENTS[name].choices
     sizes: dict[str, Any] = {"torso": choices.torso.clone(hidden=(48,))}
-    if choices.streams.stream_hidden:
+    if hasattr(choices, "streams") and choices.streams.stream_hidden:
         sizes["streams"] = choices.streams.clone(stream_hidden=32)
     if hasattr(choices, "replay"):
         sizes |= {"replay": replace(choices.replay, capacity=8_192), "batch_size": 64}
@@ -86,7 +86,7 @@ def small(name: str, **changes: Any) -> Any:
 
 
 # What the agents that keep no replay need: a rollout to learn from.
-ROLLOUT = {"pqn": 8}
+ROLLOUT = {"pqn": 8, "ppo": 8}
 
 
 def solve(name: str, task: Task, iterations: int = 1_500, **changes: Any) -> tuple[Any, Any]:

@@ -79,7 +79,7 @@ def starting_experiment(agent: str | None, flags: list[str]) -> Any:
     env = flag_value(flags, "--env") or MAIN_ENV
     seeds = MAIN_SEEDS if agent is None else 1
     preset = flag_value(flags, "--preset") or "auto"
-    return with_parts(make_experiment(agent or MAIN_AGENT, env=env, seeds=seeds, preset=preset), parts)[0]
+    return make_experiment(agent or MAIN_AGENT, env=env, seeds=seeds, preset=preset, **parts)
 
 
 def flag_value(flags: list[str], name: str) -> str | None:

@@ -18,6 +18,7 @@ from rollax.agents.base import Choices
 from rollax.agents.dqn import DQNConfig, DQNHParams
 from rollax.agents.names import AGENTS
 from rollax.backups import GreedyBackup, MunchausenBackup
+from rollax.envs.hackmatrix.torso import HackMatrixTorso
 from rollax.errors import ConfigError, did_you_mean
 from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
 from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead, ScalarHead
@@ -27,7 +28,13 @@ from rollax.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso
 
 # What may stand in a field that holds a part, by the names that files and the command line use.
 PARTS: dict[str, dict[str, Any]] = {
-    "torso": {"mlp": MLP, "minatar": MinAtarTorso, "nature": NatureTorso, "impala": ImpalaTorso},
+    "torso": {
+        "mlp": MLP,
+        "minatar": MinAtarTorso,
+        "nature": NatureTorso,
+        "impala": ImpalaTorso,
+        "hackmatrix": HackMatrixTorso,
+    },
     "head": {
         "scalar": ScalarHead,
         "categorical": CategoricalHead,

@@ -23,6 +23,7 @@ from rollax.agents.base import (
     make_optimizer,
 )
 from rollax.agents.q_learner import QLearner
+from rollax.agents.rollouts import flatten_time, learn_in_minibatches, minibatch_problems, successor_values
 from rollax.limits import COUNT, SHARE, Limit
 from rollax.networks import Head, ScalarHead, Streams
 from rollax.policies import mask_illegal
@@ -61,17 +62,7 @@ class PQNConfig:
         return PQN(self, spec)
 
     def problems(self, spec: EnvSpec) -> list[str]:
-        found = self.torso.problems(spec.observation)
-        steps = spec.steps_per_iteration
-        if self.minibatches > 0 and steps % self.minibatches:
-            near = min(
-                (count for count in range(1, steps + 1) if steps % count == 0), key=lambda c: abs(c - self.minibatches)
-            )
-            found.append(
-                f"minibatches={self.minibatches} does not divide num_envs * rollout_length = {steps}; "
-                f"try minibatches={near}"
-            )
-        return found
+        return self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches)
 
     def least_warm_up(self, spec: EnvSpec) -> int:
         return 0
@@ -130,46 +121,21 @@ class PQN(QLearner):
         target = lambda_returns(
             rollout.reward, next_value, rollout.terminated, rollout.truncated, hp.discount, hp.trace_lambda
         )
-        lessons = jax.tree.map(
-            lambda x: x.reshape(-1, *x.shape[2:]), Lesson(rollout.obs, rollout.action, jax.lax.stop_gradient(target))
+        lessons = flatten_time(Lesson(rollout.obs, rollout.action, jax.lax.stop_gradient(target)))
+        learner, metrics = learn_in_minibatches(
+            self.gradient_step, learner, lessons, epoch_key, self.config.epochs, self.config.minibatches
         )
-
-        def epoch(learner: PQNLearner, key: Key) -> tuple[PQNLearner, Array]:
-            shuffle_key, noise_key = jax.random.split(key)
-            order = jax.random.permutation(shuffle_key, len(lessons.target)).reshape(self.config.minibatches, -1)
-            noise_keys = jax.random.split(noise_key, self.config.minibatches)
-            return jax.lax.scan(
-                lambda learner, batch: self.gradient_step(
-                    learner, jax.tree.map(lambda x: x[batch[0]], lessons), batch[1]
-                ),
-                learner,
-                (order, noise_keys),
-            )
-
-        learner, losses = jax.lax.scan(epoch, learner, jax.random.split(epoch_key, self.config.epochs))
-        return learner, memory, {"loss": jnp.mean(losses), "epsilon": epsilon}
+        return learner, memory, {**metrics, "epsilon": epsilon}
 
     def next_values(self, params: Params, rollout: Transition, key: Key) -> Array:
-        """The best legal action's value in the true successor of every step `[T, B]`.
-
-        Most successors are the next step's observation, whose value `act` has noted with the same weights.  What is
-        left are the rollout's last successors, and the ends that a time limit set: nobody acted there.
-        """
+        """The best legal action's value in the true successor of every step `[T, B]`."""
 
         def best(obs: Observation) -> Array:
             return jnp.max(mask_illegal(self.returns(params, obs, key).mean(), obs.legal), axis=-1)
 
-        length, num_envs = rollout.reward.shape
-        if self.spec.truncation_interval < length:
-            flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout.next_obs)
-            return best(flat).reshape(length, num_envs)
-        when, env = jnp.argmax(rollout.truncated, axis=0), jnp.arange(num_envs)  # at most one for each environment
-        asked = jax.tree.map(lambda x: jnp.concatenate([x[-1], x[when, env]]), rollout.next_obs)
-        last, cut = jnp.split(best(asked), 2)
-        noted = jnp.concatenate([rollout.extras[1:], last[None]])
-        return jnp.where(rollout.truncated, cut, noted)
+        return successor_values(self.spec, rollout, rollout.extras, best)
 
-    def gradient_step(self, learner: PQNLearner, lesson: Lesson, key: Key) -> tuple[PQNLearner, Array]:
+    def gradient_step(self, learner: PQNLearner, lesson: Lesson, key: Key) -> tuple[PQNLearner, Metrics]:
         def loss_of(params: Params) -> Array:
             taken = jax.nn.one_hot(lesson.action, self.spec.num_actions)
             predicted = jnp.sum(taken * self.returns(params, lesson.obs, key).mean(), axis=-1)
@@ -180,7 +146,7 @@ class PQN(QLearner):
         params, opt_state = apply_gradients(
             self.config.optimizer, hp, env_steps, grads, learner.opt_state, learner.params
         )
-        return PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1), loss
+        return PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1), {"loss": loss}
 
     def with_weights(self, learner: PQNLearner, params: Any) -> PQNLearner:
         return learner._replace(params=params)

@@ -14,7 +14,7 @@ import numpy as np
 from rollax.agents.base import Agent, Learner
 from rollax.envs.base import Task
 from rollax.errors import CheckpointError, ConfigError
-from rollax.experiment import Experiment, from_json, population, with_values
+from rollax.experiment import Experiment, from_json, leaves, population, with_values
 from rollax.training import checkpoint
 from rollax.training.folder import RunFolder
 from rollax.training.plan import Plan, make_plan
@@ -99,7 +99,11 @@ def evaluate_run(
     """Plays episodes with every member of a run: rows as in evaluations.csv."""
     folder = RunFolder(run_dir)
     experiment = from_json(folder.read_config())
-    values = {"eval_episodes": episodes, "evaluation_epsilon": epsilon}
+    values: dict[str, Any] = {"eval_episodes": episodes}
+    if any(leaf.name == "evaluation_epsilon" for leaf in leaves(experiment)):
+        values["evaluation_epsilon"] = epsilon
+    elif epsilon:
+        raise ConfigError(f"epsilon={epsilon} does not go with {experiment.agent}, which has no random share")
     plan = make_plan(with_values(experiment, values))
     path, meta = existing_checkpoint(folder)
     params = stored_params(path, plan.shapes()[0].learner.params, best=best)

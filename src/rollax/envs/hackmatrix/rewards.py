@@ -16,7 +16,7 @@ def reward(old: State, play: Play, new: State, completed: Array, won: Array, die
     stage_reward = 1 << jnp.maximum(new.stage - 2, 0)  # 1, 2, 4, ... 64 for stages 1 to 7; victory pays 64 as well
     lost = (1 << (new.stage - 1)) - 1  # what all stages before this one paid
     near = board.manhattan(new.enemies.cell, new.player.cell) == 1
-    by_siphon = died & jnp.any(new.enemies.alive & new.enemies.from_siphon & near)
+    by_siphon = died & (old.player.hp > 0) & jnp.any(new.enemies.alive & new.enemies.from_siphon & near)
     held, had = (state.player.credits + state.player.energy for state in (new, old))
     terms = (
         1.0 * jnp.where(completed, stage_reward, 0),

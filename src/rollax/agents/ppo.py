@@ -1,0 +1,207 @@
+"""PPO with action masks: proximal policy optimization on fresh rollouts (Schulman et al. 2017).
+
+Illegal actions have no probability, when acting and when learning; advantages are those of `lambda_returns`, which
+tells a termination from a time limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from rollax.agents.base import (
+    OptimizerHParams,
+    OptimizerName,
+    Recipe,
+    apply_gradients,
+    blank_features,
+    make_optimizer,
+)
+from rollax.agents.rollouts import flatten_time, learn_in_minibatches, minibatch_problems, successor_values
+from rollax.limits import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Limit
+from rollax.networks import ActorCritic
+from rollax.policies import greedy, mask_illegal
+from rollax.targets import lambda_returns
+from rollax.torsos import MLP, Torso
+from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
+
+
+@struct.dataclass
+class PPOHParams(OptimizerHParams):
+    """Numbers that may differ between the members of a population.  All are traced."""
+
+    discount: float = 0.99  # What a reward is worth one step later.
+    trace_lambda: float = 0.95  # How far advantages look beyond the next value: 0 not at all, 1 to the end.
+    clip: float = 0.2  # How far the chance of an action may move before a lesson stops pulling.
+    entropy_weight: float = 0.01  # What a policy that keeps choosing is worth ...
+    entropy_end: float = 1.0  # ... the share of it that is left in the end ...
+    entropy_steps: float = 1_000_000.0  # ... and the environment steps over which it falls.
+    value_weight: float = 0.5  # The weight of the values' loss.
+    reward_scale: float = 1.0  # What rewards are multiplied with for learning; logs and evaluations are not.
+    limits: ClassVar[dict[str, Limit]] = {
+        **OptimizerHParams.limits,
+        "discount": SHARE,
+        "trace_lambda": SHARE,
+        "clip": POSITIVE,
+        "entropy_weight": NOT_NEGATIVE,
+        "entropy_end": SHARE,
+        "entropy_steps": POSITIVE,
+        "value_weight": NOT_NEGATIVE,
+        "reward_scale": POSITIVE,
+    }
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Choices that shape the compiled program.  All are static."""
+
+    torso: Torso = MLP(hidden=(64, 64))
+    shared: bool = False  # Policy and values have one torso.
+    epochs: int = 4  # How often a rollout is learnt from.
+    minibatches: int = 4  # Gradient steps of one epoch.
+    optimizer: OptimizerName = "adam"  # How gradients become steps.
+    evaluation_draws: bool = False  # Evaluations draw from the policy instead of taking its likeliest action.
+    limits: ClassVar[dict[str, Limit]] = {"epochs": COUNT, "minibatches": COUNT}
+
+    def build(self, spec: EnvSpec) -> PPO:
+        return PPO(self, spec)
+
+    def problems(self, spec: EnvSpec) -> list[str]:
+        return self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches)
+
+    def least_warm_up(self, spec: EnvSpec) -> int:
+        return 0
+
+
+class PPOLearner(NamedTuple):
+    """What learning changes."""
+
+    hparams: PPOHParams
+    params: Params
+    opt_state: optax.OptState
+    gradient_steps: Array
+
+
+class Noted(NamedTuple):
+    """What `act` tells `learn`: `[B]` each."""
+
+    log_prob: Array
+    value: Array
+
+
+class Lesson(NamedTuple):
+    """An action, how it came to be, and how good it was: `[N, ...]`."""
+
+    obs: Observation
+    action: Array
+    log_prob: Array
+    advantage: Array
+    target: Array
+
+
+@dataclass(frozen=True)
+class PPO:
+    """The agent in one environment."""
+
+    metric_names: ClassVar[tuple[str, ...]] = ("loss", "value_loss", "entropy", "divergence", "clipped")
+
+    config: PPOConfig
+    spec: EnvSpec
+
+    @cached_property
+    def network(self) -> ActorCritic:
+        return ActorCritic(self.spec.num_actions, self.config.torso, self.config.shared)
+
+    def init(self, key: Key, hparams: PPOHParams) -> tuple[PPOLearner, tuple]:
+        params = self.network.init(key, blank_features(self.spec))
+        optimizer = make_optimizer(self.config.optimizer, hparams)
+        return PPOLearner(hparams, params, optimizer.init(params), jnp.int32(0)), ()
+
+    def act(self, learner: PPOLearner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Noted]:
+        log_policy, value = self.judge(learner.params, obs)
+        if explore or self.config.evaluation_draws:
+            action = jax.random.categorical(key, log_policy).astype(jnp.int32)
+        else:
+            action = greedy(log_policy, obs.legal)
+        return action, Noted(of_action(log_policy, action), value)
+
+    def remember(self, memory: tuple, rollout: Transition) -> tuple:
+        return memory
+
+    def learn(
+        self, learner: PPOLearner, memory: tuple, rollout: Transition, key: Key
+    ) -> tuple[PPOLearner, tuple, Metrics]:
+        hp, noted = learner.hparams, cast(Noted, rollout.extras)
+        next_value = successor_values(self.spec, rollout, noted.value, lambda obs: self.judge(learner.params, obs)[1])
+        target = lambda_returns(
+            hp.reward_scale * rollout.reward,
+            next_value,
+            rollout.terminated,
+            rollout.truncated,
+            hp.discount,
+            hp.trace_lambda,
+        )
+        lessons = flatten_time(Lesson(rollout.obs, rollout.action, noted.log_prob, target - noted.value, target))
+        learner, metrics = learn_in_minibatches(
+            self.gradient_step, learner, lessons, key, self.config.epochs, self.config.minibatches
+        )
+        return learner, memory, metrics
+
+    def gradient_step(self, learner: PPOLearner, lesson: Lesson, key: Key) -> tuple[PPOLearner, Metrics]:
+        del key  # nothing in it is random
+        hp, env_steps = learner.hparams, self.env_steps(learner)
+        (_, metrics), grads = jax.value_and_grad(self.loss, has_aux=True)(learner.params, hp, env_steps, lesson)
+        params, opt_state = apply_gradients(
+            self.config.optimizer, hp, env_steps, grads, learner.opt_state, learner.params
+        )
+        return PPOLearner(hp, params, opt_state, learner.gradient_steps + 1), metrics
+
+    def loss(self, params: Params, hp: PPOHParams, env_steps: Array, lesson: Lesson) -> tuple[Array, Metrics]:
+        """The clipped objective, the values' squared error and the entropy, in one number and each by name."""
+        log_policy, value = self.judge(params, lesson.obs)
+        log_ratio = of_action(log_policy, lesson.action) - lesson.log_prob
+        ratio = jnp.exp(log_ratio)
+        advantage = (lesson.advantage - jnp.mean(lesson.advantage)) / (jnp.std(lesson.advantage) + 1e-8)
+        pulled = ratio * advantage
+        held = jnp.clip(ratio, 1 - hp.clip, 1 + hp.clip) * advantage
+        policy_loss = -jnp.mean(jnp.minimum(pulled, held))
+        value_loss = 0.5 * jnp.mean((value - lesson.target) ** 2)
+        # An illegal action has no chance, and its lowest finite score makes 0 * score a true 0.
+        entropy = -jnp.mean(jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1))
+        share = 1 + (hp.entropy_end - 1) * jnp.clip(env_steps / hp.entropy_steps, 0.0, 1.0)
+        loss = policy_loss + hp.value_weight * value_loss - hp.entropy_weight * share * entropy
+        metrics = {
+            "loss": loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "divergence": jnp.mean(ratio - 1 - log_ratio),
+            "clipped": jnp.mean(jnp.abs(ratio - 1) > hp.clip),
+        }
+        return loss, metrics
+
+    def judge(self, params: Params, obs: Observation) -> tuple[Array, Array]:
+        """The logarithms of the policy `[B, A]`, the lowest number for illegal actions, and values `[B]`."""
+        scores, value = cast(Any, self.network.apply(params, obs.features))
+        log_policy = jax.nn.log_softmax(mask_illegal(scores, obs.legal))
+        return mask_illegal(log_policy, obs.legal), value
+
+    def env_steps(self, learner: PPOLearner) -> Array:
+        """Environment steps since learning began, which all schedules count."""
+        updates = self.config.epochs * self.config.minibatches
+        return learner.gradient_steps / updates * self.spec.steps_per_iteration
+
+    def with_weights(self, learner: PPOLearner, params: Any) -> PPOLearner:
+        return learner._replace(params=params)
+
+
+def of_action(log_policy: Array, action: Array) -> Array:
+    return jnp.take_along_axis(log_policy, action[..., None], axis=-1)[..., 0]
+
+
+PPO_RECIPE = Recipe(PPOConfig(), PPOHParams(), {"num_envs": 16, "rollout_length": 128, "warm_up_steps": 0})

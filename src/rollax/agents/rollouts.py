@@ -1,0 +1,68 @@
+"""What agents do alike that learn from fresh rollouts: values of successors, and passes over shuffled minibatches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Transition
+
+
+def successor_values(
+    spec: EnvSpec, rollout: Transition, noted: Array, value_of: Callable[[Observation], Array]
+) -> Array:
+    """The value of the true successor of every step `[T, B]`; `noted` are those of the observations that were met.
+
+    Most successors are the next step's observation, whose value `act` has noted with the same weights.  What is
+    left are the rollout's last successors, and the ends that a time limit set: nobody acted there.
+    """
+    length, num_envs = rollout.reward.shape
+    if spec.truncation_interval < length:
+        return value_of(flatten_time(rollout.next_obs)).reshape(length, num_envs)
+    when, env = jnp.argmax(rollout.truncated, axis=0), jnp.arange(num_envs)  # at most one for each environment
+    asked = jax.tree.map(lambda x: jnp.concatenate([x[-1], x[when, env]]), rollout.next_obs)
+    last, cut = jnp.split(value_of(asked), 2)
+    return jnp.where(rollout.truncated, cut, jnp.concatenate([noted[1:], last[None]]))
+
+
+def flatten_time(rollout: Any) -> Any:
+    """A tree of `[T, B, ...]` as one of `[T * B, ...]`."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout)
+
+
+def learn_in_minibatches(
+    gradient_step: Callable[[Any, Any, Key], tuple[Any, Metrics]],
+    learner: Any,
+    lessons: Any,
+    key: Key,
+    epochs: int,
+    minibatches: int,
+) -> tuple[Any, Metrics]:
+    """Goes over lessons `[N, ...]` several times, each time in a new order; the metrics are means over all steps."""
+    size = len(jax.tree.leaves(lessons)[0])
+
+    def epoch(learner: Any, key: Key) -> tuple[Any, Metrics]:
+        shuffle_key, step_key = jax.random.split(key)
+        order = jax.random.permutation(shuffle_key, size).reshape(minibatches, -1)
+
+        def step(learner: Any, inputs: tuple[Array, Key]) -> tuple[Any, Metrics]:
+            rows, key = inputs
+            return gradient_step(learner, jax.tree.map(lambda x: x[rows], lessons), key)
+
+        return jax.lax.scan(step, learner, (order, jax.random.split(step_key, minibatches)))
+
+    learner, metrics = jax.lax.scan(epoch, learner, jax.random.split(key, epochs))
+    return learner, jax.tree.map(jnp.mean, metrics)
+
+
+def minibatch_problems(spec: EnvSpec, minibatches: int) -> list[str]:
+    """Whether a rollout can be cut into that many equal parts."""
+    steps = spec.steps_per_iteration
+    if minibatches < 1 or steps % minibatches == 0:
+        return []
+    near = min((count for count in range(1, steps + 1) if steps % count == 0), key=lambda c: abs(c - minibatches))
+    wanted = f"minibatches={minibatches} does not divide num_envs * rollout_length = {steps}"
+    return [f"{wanted}; try minibatches={near}"]
