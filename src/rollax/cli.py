@@ -210,6 +210,62 @@ def plot_command(arguments: list[str]) -> int:
 
 
 @dataclass(frozen=True)
+class Watch:
+    run_dir: Annotated[str, tyro.conf.Positional]  # The folder of the run.
+    member: int = 0  # Whose agent.
+    best: bool = False  # The weights of its best evaluation instead of the last.
+    seed: int = 0  # Of the episode; the same seed plays the same one.
+    max_steps: int = 500  # Where an episode that does not end is left.
+    fps: int = 6  # Pictures in a second.
+    out: str = ""  # The moving picture's path; by default watch.gif in the run folder.
+    quiet: bool = False  # Write the picture only.
+
+
+def watch_command(arguments: list[str]) -> int:
+    options = parse(Watch, arguments, "rollax watch", "See a trained agent play: in the terminal, and as a GIF.")
+    if options.max_steps < 1 or not 1 <= options.fps <= 50 or not 0 <= options.seed < 2**32:
+        raise ConfigError("max_steps must be at least 1, fps in [1, 50], and seed in [0, 4294967295]")
+    from rollax.watching import watch
+
+    screen = sys.stdout if sys.stdout.isatty() and not options.quiet else None
+    path, ending = watch(
+        options.run_dir,
+        member=options.member,
+        best=options.best,
+        seed=options.seed,
+        most=options.max_steps,
+        frames_per_second=options.fps,
+        out=options.out or None,
+        screen=screen,
+    )
+    print(told(ending))
+    print(path)
+    return 0
+
+
+@dataclass(frozen=True)
+class Play:
+    env: Annotated[str, tyro.conf.Positional]  # The environment's name, or package.module:function.
+    seed: int = 0  # The same seed is the same game.
+
+
+def play_command(arguments: list[str]) -> int:
+    options = parse(Play, arguments, "rollax play", "Play an environment yourself: a key for each action, Q to leave.")
+    if not 0 <= options.seed < 2**32:
+        raise ConfigError(f"seed={options.seed} must be in [0, 4294967295]")
+    from rollax.watching import play
+
+    print(told(play(options.env, seed=options.seed)))
+    return 0
+
+
+def told(ending: Any) -> str:
+    """How an episode ended, in a line."""
+    facts = "".join(f", {name} {value}" for name, value in ending.info.items())
+    return f"return {ending.total:.2f} after {ending.steps} steps{facts}"
+
+
+@dataclass(frozen=True)
 class List:
     json: bool = False  # Print one JSON object.
 
@@ -272,6 +328,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "resume": resume_command,
     "eval": eval_command,
     "plot": plot_command,
+    "watch": watch_command,
+    "play": play_command,
     "list": list_command,
     "check-env": check_env_command,
     "doctor": doctor_command,

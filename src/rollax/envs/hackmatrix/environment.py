@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from rollax.envs.hackmatrix import observation, scenario, stages, turns
+from rollax.envs.hackmatrix import drawing, observation, scenario, stages, turns
 from rollax.envs.hackmatrix.actions import NUM_ACTIONS, act, ends_turn
 from rollax.envs.hackmatrix.board import CELLS
 from rollax.envs.hackmatrix.observation import View
@@ -39,6 +40,8 @@ class HackMatrix:
     history: int = 8  # turns that UNDO can go back
 
     num_actions = NUM_ACTIONS
+    action_names = drawing.ACTION_NAMES
+    keys = drawing.KEYS
     default_params = None
     truncation_interval = 1 << 30  # no time limit
 
@@ -127,3 +130,11 @@ class HackMatrix:
     def internals(self, state: State) -> dict[str, Any]:
         """The state as plain Python values, hidden ones included."""
         return scenario.read(state)
+
+    def text(self, state: State) -> str:
+        """The game for a terminal."""
+        return drawing.text(state)
+
+    def picture(self, state: State) -> np.ndarray:
+        """The game as `uint8[height, width, 3]`."""
+        return drawing.picture(state)

@@ -1,0 +1,215 @@
+"""Looking at games: a trained agent's, drawn in the terminal and as a moving picture, and one's own at the keyboard."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.envs import registry
+from rollax.envs.base import Task
+from rollax.envs.pictures import Drawer, drawer_of
+from rollax.errors import ConfigError
+from rollax.training.result import Policy, Result
+from rollax.types import Observation
+
+CLEAR = "\x1b[H\x1b[2J"
+
+
+class Scene(NamedTuple):
+    """A moment at which somebody has to act."""
+
+    state: Any
+    obs: Observation
+    total: float  # the rewards so far
+    steps: int
+
+
+class Ending(NamedTuple):
+    total: float
+    steps: int
+    terminated: bool
+    info: dict[str, Any]
+
+
+def episode(task: Task, choose: Callable[[Scene], int | None], seed: int, most: int) -> Iterator[Scene | Ending]:
+    """The scenes of one episode and, last, its ending; `choose` may give up with None."""
+    reset = jax.jit(task.reset)
+    step = jax.jit(lambda key, state, action: task.env.step(key, state, action, task.params))
+    key = jax.random.key(seed)
+    obs, state = reset(jax.random.fold_in(key, 0))
+    total, over, info = 0.0, False, {}
+    steps = 0
+    while not over and steps < most:
+        scene = Scene(state, obs, total, steps)
+        yield scene
+        action = choose(scene)
+        if action is None:
+            break
+        steps += 1
+        raw, state, reward, terminated, truncated, info = step(jax.random.fold_in(key, steps), state, jnp.int32(action))
+        obs, total = task.observe(raw), total + float(reward)
+        over = bool(terminated) or bool(truncated)
+        if over:
+            yield Ending(total, steps, bool(terminated), _plain(info))
+            return
+    yield Ending(total, steps, False, _plain(info))
+
+
+def _plain(info: dict[str, Any]) -> dict[str, Any]:
+    """The single numbers of an info."""
+    return {name: np.asarray(value).item() for name, value in info.items() if getattr(value, "shape", None) == ()}
+
+
+# -- a trained agent
+
+
+def watch(
+    run_dir: str | Path,
+    *,
+    member: int = 0,
+    best: bool = False,
+    seed: int = 0,
+    most: int = 1_000,
+    frames_per_second: int = 6,
+    out: str | Path | None = None,
+    screen: TextIO | None = None,
+) -> tuple[Path, Ending]:
+    """Lets a run's agent play an episode; returns the path of the moving picture and how the episode ended.
+
+    With a screen every moment is also shown there, as text if the environment has one, else as coloured blocks.
+    """
+    result = Result(Path(run_dir))
+    policy = result.policy(member, best=best)
+    task = policy.task
+    draw = drawer_of(task)
+    if draw is None:
+        raise ConfigError(f"env={result.experiment.env!r} cannot be drawn; give it a method picture(state)")
+    frames, ending = [], None
+    for moment in episode(task, lambda scene: act(policy, scene, seed), seed, most):
+        if isinstance(moment, Ending):
+            ending = moment
+            break
+        frames.append(draw(moment.state, moment.obs.features))
+        if screen is not None:
+            print(CLEAR + as_text(task, draw, moment), file=screen, flush=True)
+            time.sleep(1 / frames_per_second)
+    assert ending is not None
+    target = Path(out) if out else Path(run_dir) / "watch.gif"
+    return save_animation(frames, target, frames_per_second), ending
+
+
+def act(policy: Policy, scene: Scene, seed: int) -> int:
+    return int(policy(scene.obs, seed=seed + scene.steps))
+
+
+def as_text(task: Task, draw: Drawer, scene: Scene) -> str:
+    """A scene for a terminal."""
+    if hasattr(task.env, "text"):
+        shown = task.env.text(scene.state)
+    else:
+        shown = as_blocks(draw(scene.state, scene.obs.features))
+    return f"{shown}\nstep {scene.steps}   return {scene.total:.2f}"
+
+
+def as_blocks(picture: np.ndarray, columns: int = 72) -> str:
+    """A picture as half blocks in 24-bit colours: two pixels in each character."""
+    step = max(1, picture.shape[1] // columns)
+    small = picture[::step, ::step]
+    small = small[: len(small) // 2 * 2]
+    lines = []
+    for upper, lower in zip(small[::2], small[1::2], strict=True):
+        cells = (
+            f"\x1b[38;2;{u[0]};{u[1]};{u[2]}m\x1b[48;2;{low[0]};{low[1]};{low[2]}m▀"
+            for u, low in zip(upper.tolist(), lower.tolist(), strict=True)
+        )
+        lines.append("".join(cells) + "\x1b[0m")
+    return "\n".join(lines)
+
+
+def save_animation(frames: list[np.ndarray], target: Path, frames_per_second: int) -> Path:
+    """Writes pictures as an animated GIF; its last picture stays for a second."""
+    from PIL import Image
+
+    images = [Image.fromarray(frame) for frame in frames]
+    durations = [1000 // frames_per_second] * (len(images) - 1) + [1000]
+    try:
+        images[0].save(
+            target, format="GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"out={target} cannot be written: {error}") from error
+    return target
+
+
+# -- a person
+
+
+def play(name: str, *, seed: int = 0, keyboard: TextIO = sys.stdin, screen: TextIO = sys.stdout) -> Ending:
+    """Lets a person play an episode: a key for each action, `Q` to leave.  Without a terminal keys come from lines."""
+    task = registry.make(name)
+    draw = drawer_of(task)
+    if draw is None:
+        raise ConfigError(f"env={name!r} cannot be drawn; give it a method picture(state)")
+    keys, names = action_keys(task)
+    live = keyboard.isatty()
+    pressed = key_presses(keyboard)
+
+    def choose(scene: Scene) -> int | None:
+        legal = np.ones(task.num_actions, bool) if scene.obs.legal is None else np.asarray(scene.obs.legal)
+        offered = "  ".join(f"{keys[i] if keys[i] != ' ' else 'space'}:{names[i]}" for i in np.flatnonzero(legal))
+        print((CLEAR if live else "") + as_text(task, draw, scene), file=screen)
+        print(f"legal: {offered}   (Q leaves)", file=screen, flush=True)
+        for key in pressed:
+            if key == "Q":
+                return None
+            if key in keys and legal[keys.index(key)]:
+                return keys.index(key)
+            print(f"{key!r} is not legal here", file=screen, flush=True)
+        return None
+
+    ending = None
+    for moment in episode(task, choose, seed, most=sys.maxsize):
+        ending = moment
+    assert isinstance(ending, Ending)
+    return ending
+
+
+def action_keys(task: Task) -> tuple[str, tuple[str, ...]]:
+    """A key and a name for each action: the environment's own, or the letters in order."""
+    keys = getattr(task.env, "keys", "0123456789abcdefghijklmnopqrstuvwxyz"[: task.num_actions])
+    if len(keys) < task.num_actions:
+        raise ConfigError(
+            f"there are {task.num_actions} actions and only {len(keys)} keys; give the environment `keys`"
+        )
+    return keys, getattr(task.env, "action_names", tuple(f"action {i}" for i in range(task.num_actions)))
+
+
+def key_presses(keyboard: TextIO) -> Iterator[str]:
+    """Keys as they are pressed; arrows count as w, s, a and d."""
+    if not keyboard.isatty():
+        for line in keyboard:
+            yield from line.rstrip("\n")
+        return
+    import termios
+    import tty
+
+    descriptor = keyboard.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        while True:
+            key = keyboard.read(1)
+            if key == "\x1b":
+                key = {"[A": "w", "[B": "s", "[D": "a", "[C": "d"}.get(keyboard.read(2), "")
+            if not key:
+                return
+            yield key
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
