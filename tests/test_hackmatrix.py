@@ -13,6 +13,8 @@ import pytest
 from rollax.envs import registry
 from rollax.envs.hackmatrix import HackMatrix, board, stages
 from rollax.errors import ConfigError
+from rollax.experiment import from_json, make_experiment, to_json
+from rollax.training.plan import make_plan
 
 EXAMPLES = json.loads((Path(__file__).parent / "data" / "hackmatrix_examples.json").read_text())
 GAME = HackMatrix()
@@ -286,7 +288,7 @@ def test_undo_across_stages_can_be_switched_off():
 
 
 def test_the_history_keeps_the_newest_and_counts_what_it_drops():
-    game = HackMatrix(history=3)
+    game = HackMatrix(undo_depth=3)
     state = game.from_scenario({"player": {"row": 0, "col": 0, "credits": 9}, "ownedPrograms": [14]}, KEY)
     step = jax.jit(game.step_without_reset)
     for action in (0, 0, 0, 0, 3):
@@ -317,3 +319,15 @@ def test_the_environment_is_registered():
     shapes = [leaf.shape for leaf in jax.tree.leaves(task.observation.features)]
     assert shapes == [(10,), (23,), (6, 6, 42)]
     assert sum(int(np.prod(shape)) for shape in shapes) == 1545
+
+
+def test_the_world_can_be_chosen():
+    """From Python, from the command line's values, and through a file."""
+    made = make_experiment("ppo", env="HackMatrix-v0", undo_across_stages=False)
+    assert made.world == HackMatrix(undo_across_stages=False)
+    assert from_json(json.loads(json.dumps(to_json(made)))) == made
+    assert make_plan(made).program.loop.task.env.undo_across_stages is False
+    with pytest.raises(ConfigError, match="undo_acros_stages is no field; did you mean undo_across_stages"):
+        make_experiment("ppo", env="HackMatrix-v0", undo_acros_stages=False)
+    with pytest.raises(ConfigError, match="undo_depth is no field"):
+        make_experiment("ppo", undo_depth=3)

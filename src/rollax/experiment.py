@@ -18,6 +18,7 @@ from rollax.agents.base import Choices
 from rollax.agents.dqn import DQNConfig, DQNHParams
 from rollax.agents.names import AGENTS
 from rollax.backups import GreedyBackup, MunchausenBackup
+from rollax.envs import registry
 from rollax.envs.hackmatrix.torso import HackMatrixTorso
 from rollax.errors import ConfigError, did_you_mean
 from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
@@ -95,6 +96,7 @@ class Experiment:
     seed: int = 0  # The first seed.
     steps: int = 100_000  # Environment steps of each member, the warm-up included.
     init_from: str = ""  # A run folder whose best weights each member starts from.
+    world: Any = registry.FixedWorld()
     choices: Choices = field(default_factory=DQNConfig)
     hparams: Any = field(default_factory=DQNHParams)
     loop: LoopConfig = LoopConfig()
@@ -141,7 +143,7 @@ def make_experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: 
     agent's defaults.
     """
     env = values.get("env", MAIN_ENV)
-    tree = dataclasses.replace(default_experiment(agent), env=env)
+    tree = in_environment(default_experiment(agent), env)
     chosen = preset_for(agent, env, preset)
     asked = {} if preset == "none" else ENVIRONMENTS.get(env, {})
     parts = {slot: asked[slot] for slot in PARTS if slot in asked}
@@ -151,6 +153,11 @@ def make_experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: 
     fitting = {leaf.name for leaf in leaves(tree) if not given.intersection(leaf.path)} - chosen.keys()
     tree = with_values(tree, {name: value for name, value in asked.items() if name in fitting})
     return with_values(tree, rest)
+
+
+def in_environment(tree: Experiment, env: str) -> Experiment:
+    """The experiment in another environment, with that one's usual choices."""
+    return tree if env == tree.env else dataclasses.replace(tree, env=env, world=registry.world_of(env))
 
 
 def default_experiment(agent: str) -> Experiment:
@@ -193,6 +200,8 @@ def field_comments(part: type) -> dict[str, str]:
 def with_values(tree: Experiment, values: dict[str, Any]) -> Experiment:
     """The experiment with parts, then leaves, replaced by name.  Raises ConfigError with all that is wrong."""
     tree, values = with_parts(tree, values)
+    if isinstance(values.get("env"), str):
+        tree = in_environment(tree, values["env"])
     known = {leaf.name: leaf for leaf in leaves(tree)}
     problems = [f"{name} is no field; {did_you_mean(name, known)}" for name in values if name not in known]
     for name, value in values.items():
@@ -329,7 +338,7 @@ def from_json(data: Any) -> Experiment:
     """The experiment of plain data.  Raises ConfigError with all that is wrong; runs no code from the data."""
     if not isinstance(data, dict):
         raise ConfigError("a configuration is a JSON object, as in a run folder's config.json")
-    start = default_experiment(str(data.get("agent", MAIN_AGENT)))
+    start = in_environment(default_experiment(str(data.get("agent", MAIN_AGENT))), str(data.get("env", MAIN_ENV)))
     problems: list[str] = []
     tree = _read(start, data, "", problems)
     if problems:

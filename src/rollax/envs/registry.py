@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from rollax.envs.adapters import to_task
@@ -22,8 +23,18 @@ _CONTINUOUS = {
 }
 
 
-# Our own, by name.
+# Our own, by name: dataclasses whose fields are what can be chosen of a world.
 OWN: dict[str, Callable[[], Any]] = {"HackMatrix-v0": HackMatrix}
+
+
+@dataclass(frozen=True)
+class FixedWorld:
+    """An environment that has nothing to choose."""
+
+
+def world_of(name: str) -> Any:
+    """What can be chosen of an environment, as a dataclass with its defaults: one of our own is that itself."""
+    return OWN.get(name, FixedWorld)()
 
 
 def names() -> list[str]:
@@ -33,13 +44,13 @@ def names() -> list[str]:
     return [*OWN, *(name for name in gymnax.registered_envs if name not in _CONTINUOUS)]
 
 
-def make(name: str) -> Task:
-    """The environment of that name; `package.module:make` calls a function of the user's own.
+def make(name: str, world: Any = None) -> Task:
+    """The environment of that name, with the choices of `world`; `package.module:make` calls a function of the user's.
 
     Raises ConfigError where the name is wrong, EnvError where the environment is.
     """
     if name in OWN:
-        env, params = OWN[name](), None
+        env, params = world or world_of(name), None
     elif ":" in name:
         env, params = _import(name)
     else:

@@ -52,7 +52,7 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
     out_of_range = bool(problems)
     task = None
     try:
-        task = registry.make(experiment.env)
+        task = registry.make(experiment.env, experiment.world)
     except ConfigError as error:
         problems += error.problems
     except EnvError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from rollax.envs.hackmatrix.observation import View
 from rollax.envs.hackmatrix.play import Sight
 from rollax.envs.hackmatrix.rewards import reward
 from rollax.envs.hackmatrix.state import LAST_STAGE, MAX_ENEMIES, State, empty_history, pick, push, snapshot
+from rollax.limits import COUNT, Limit
 from rollax.types import Array, Key, Observation
 
 
@@ -36,8 +37,9 @@ class HackMatrix:
     All randomness comes from the keys.  Every end of an episode is a termination: death, victory, an illegal action.
     """
 
-    undo_across_stages: bool = True  # UNDO may go back over a stage border, and the stage then counts twice
-    history: int = 8  # turns that UNDO can go back
+    undo_across_stages: bool = True  # UNDO may go back over a stage border, and the stage then counts twice.
+    undo_depth: int = 8  # Turns that UNDO can go back.
+    limits: ClassVar[dict[str, Limit]] = {"undo_depth": COUNT}
 
     num_actions = NUM_ACTIONS
     action_names = drawing.ACTION_NAMES
@@ -80,7 +82,7 @@ class HackMatrix:
     def reset_state(self, key: Key) -> State:
         """A new game."""
         game_key, board_key = jax.random.split(key)
-        game = stages.new_game(jax.random.bits(game_key, (2,)), empty_history(self.history))
+        game = stages.new_game(jax.random.bits(game_key, (2,)), empty_history(self.undo_depth))
         return stages.set_up(game, board_key, jnp.bool_(True))
 
     def step_without_reset(self, key: Key, state: State, action: Array) -> tuple[State, Array, Array]:
@@ -125,7 +127,7 @@ class HackMatrix:
     def from_scenario(self, data: dict[str, Any], key: Key) -> State:
         """The exact game that plain data describes; raises ConfigError with all that is wrong with it."""
         del key  # nothing in a scenario is drawn
-        return scenario.load(data, empty_history(self.history))
+        return scenario.load(data, empty_history(self.undo_depth))
 
     def internals(self, state: State) -> dict[str, Any]:
         """The state as plain Python values, hidden ones included."""
