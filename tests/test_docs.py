@@ -46,6 +46,13 @@ def test_an_environment_of_ones_own(tmp_path):
     assert returns == [1.0, 1.0]
 
 
+def test_a_game_from_plain_data(tmp_path):
+    (code,) = python_blocks("docs/hackmatrix.md")
+    output = run(["-c", code], tmp_path)
+    assert "'type': 'virus'" in output
+    assert "(6, 6, 42)" in output
+
+
 def test_links_lead_somewhere():
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
 
 import hackmatrix_reference as reference
@@ -18,6 +19,8 @@ from rollax.envs.hackmatrix import HackMatrix
 
 GAME = HackMatrix()
 GAMES = 250
+# The plain reading looks at one state in so many; set ROLLAX_THOROUGH=1 for all of them.
+EVERY = 1 if os.environ.get("ROLLAX_THOROUGH") else 5
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +70,7 @@ def compare(programs, states, actions, keys):
     return after, np.asarray(over)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_action_of_a_crowded_game_is_as_written(programs, seed):
     """28 actions from one random scenario, legal or not."""
@@ -82,7 +85,7 @@ def test_long_games_are_as_written(programs):
     rng = random.Random(7)
     states = stack([GAME.from_scenario(random_scenario(rng), jax.random.key(0)) for _ in range(28)])
     key, stages = jax.random.key(5), set()
-    for number in range(60):
+    for number in range(36):
         legal = np.asarray(programs[1](states)[1])
         actions = [rng.choice(np.flatnonzero(row).tolist() or [0]) for row in legal]
         states, over = compare(
@@ -106,7 +109,7 @@ def test_no_invariant_breaks_in_a_hundred_thousand_steps(programs):
         views, legal = jax.tree.map(np.asarray, look(states))
         host = on_host(states)
         assert_invariants(host)
-        for row in range(GAMES):
+        for row in range(number % EVERY, GAMES, EVERY):
             assert_same_sight(to_reference(row_of(host, row), with_history=False), row_of(views, row), legal[row])
         noise = np.random.default_rng(number).random(legal.shape)
         actions = np.argmax(np.where(legal, noise, -1.0), axis=1)

@@ -23,9 +23,11 @@ from training_tools import (
 )
 
 from rollax.agents.names import AGENTS
+from rollax.backups import GreedyBackup, MunchausenBackup
 from rollax.envs import registry
 from rollax.envs.base import reset_envs
-from rollax.networks import Streams
+from rollax.experiment import PARTS
+from rollax.networks import ScalarHead, Streams
 from rollax.replay import PrioritizedReplay, UniformReplay
 from rollax.ring import unpack
 from rollax.torsos import MinAtarTorso
@@ -33,9 +35,14 @@ from rollax.training import checkpoint
 from rollax.training.jax_program import LOG_ROWS, nbytes
 from rollax.training.plan import block_length
 
-# Every part of every agent, in as few agents as possible: Rainbow is double, dueling, noisy, prioritised, n-step and
-# C51 at once, and its twin has IQN's head.
-NAMES = ["munchausen", "qr", "rainbow", "irainbow", "pqn", "ppo"]
+# Every part of every agent, in as few agents as possible.
+CONFIGS = {
+    "irainbow": small("irainbow", replay=PrioritizedReplay(8_192, n_step=3)),
+    "c51": small("c51", backup=MunchausenBackup()),
+    "qr": small("qr", torso=MinAtarTorso(channels=4, hidden=(16,)), streams=Streams(noise="independent")),
+    "pqn": small("pqn"),
+    "ppo": small("ppo"),
+}
 WARM_UP = 8
 
 
@@ -49,33 +56,26 @@ def equal(left, right):
     return left.keys() == right.keys() and all(np.array_equal(left[name], right[name]) for name in left)
 
 
-def test_the_names_hold_every_part():
+def test_the_agents_hold_every_part():
     """Whatever part an agent has, one of those that are tested here has it too."""
 
-    def parts(name):
-        choices = AGENTS[name].choices
-        kinds = {
-            type(getattr(choices, slot)) for slot in ("torso", "head", "backup", "replay") if hasattr(choices, slot)
-        }
+    def parts(choices):
+        kinds = {type(getattr(choices, slot)) for slot in PARTS if hasattr(choices, slot)}
         flags = {flag for flag in ("double",) if getattr(choices, flag, False)}
         streams = getattr(choices, "streams", Streams())
         layers = {flag for flag in ("dueling", "stream_hidden") if getattr(streams, flag)}
         return kinds | flags | layers | {type(choices), streams.noise}
 
-    assert set.union(*map(parts, AGENTS)) == set.union(*map(parts, NAMES))
+    named = set.union(*(parts(recipe.choices) for recipe in AGENTS.values()))
+    assert named - set.union(*map(parts, CONFIGS.values())) <= {ScalarHead, GreedyBackup, UniformReplay, "none"}
 
 
-CONFIGS = {name: small(name) for name in NAMES}
-CONFIGS["noisy"] = small("noisy", streams=Streams(noise="independent"))
-CONFIGS["qr pictures"] = small("qr", torso=MinAtarTorso(channels=4, hidden=(16,)))
-
-
-@pytest.mark.parametrize("case", CONFIGS)
-def test_stops_saving_and_loading_change_no_bit(case, cartpole, tmp_path):
+@pytest.mark.parametrize("name", CONFIGS)
+def test_stops_saving_and_loading_change_no_bit(name, cartpole, tmp_path):
     """In pieces of any length, through a checkpoint, it is the run that was never stopped."""
-    name, *pictures = case.split()
+    pictures = isinstance(CONFIGS[name].torso, MinAtarTorso)
     task = registry.make("Breakout-MinAtar") if pictures else cartpole
-    program = make_program(task, CONFIGS[case], rollout_length=2)
+    program = make_program(task, CONFIGS[name], rollout_length=2)
     keys, hparams = seed_keys(0, 1), stack_hparams(2, name)
     first = start(program, keys, hparams, WARM_UP)
     run = continuer(program, first)
@@ -114,7 +114,7 @@ def test_blocks_divide_every_boundary(monkeypatch):
     assert block_length(7, 1, 1, 7, 0) == 1
 
 
-@pytest.mark.parametrize("name", ["rainbow", "irainbow", "pqn", "ppo"])
+@pytest.mark.parametrize("name", ["prioritized", "pqn", "ppo"])
 def test_a_member_matches_its_own_run_and_seeds_differ(name, cartpole):
     """To rounding: a batched product adds in another order than a single one.  Seeds that shared a key would agree."""
     program = make_program(cartpole, small(name))
@@ -140,11 +140,11 @@ def test_settings_of_a_population_differ_and_a_seed_keeps_its_key(cartpole):
     assert len(np.unique(later.reshape(4, -1), axis=0)) == 4
 
 
-@pytest.mark.parametrize("name", ["munchausen", "rainbow", "irainbow", "pqn", "ppo"])
+@pytest.mark.parametrize("name", ["irainbow", "c51", "pqn", "ppo"])
 def test_no_key_is_used_twice(name, cartpole):
     """One member: the checker does not see through `vmap`, which moves the axes of key arrays."""
     several = {} if name in ("pqn", "ppo") else {"gradient_steps": 2}
-    loop = make_program(cartpole, small(name, **several), rollout_length=2).loop
+    loop = make_program(cartpole, replace(CONFIGS[name], **several), rollout_length=2).loop
     hparams = jax.tree.map(lambda leaf: leaf[0], stack_hparams(1, name))
     with jax.debug_key_reuse(True):
         state = jax.jit(loop.init)(jax.random.key(0), hparams)
@@ -155,7 +155,7 @@ def test_no_key_is_used_twice(name, cartpole):
     assert int(state.iteration) == 4
 
 
-@pytest.mark.parametrize("name", ["munchausen", "rainbow", "pqn", "ppo"])
+@pytest.mark.parametrize("name", ["munchausen", "prioritized", "pqn", "ppo"])
 def test_no_illegal_action_is_ever_taken(name):
     """Only an illegal action pays 10: it would show in the sums of every window and of every evaluation."""
     program = make_program(task(Masked()), small(name), rollout_length=2)

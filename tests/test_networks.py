@@ -64,7 +64,7 @@ def test_input_scale_multiplies_the_observation():
     params = plain.init(jax.random.key(0), x)
     np.testing.assert_allclose(scaled.apply(params, x), plain.apply(params, jnp.array([[2.0, 2.0]])), rtol=1e-6)
     shape = Observation(jax.ShapeDtypeStruct((3,), jnp.float32))
-    assert scaled.problems(shape) == ["input_scale has 2 numbers, but the observation has 3"]
+    assert scaled.problems(shape) == ["input_scale has 2 numbers, but the observation has 3; give one for each"]
     assert plain.problems(shape) == []
 
 
@@ -249,5 +249,6 @@ def test_qr_levels_are_the_midpoints():
 
 
 def test_a_support_must_rise():
-    assert CategoricalHead(value_min=1.0, value_max=1.0).problems() == ["value_min=1.0 must be below value_max=1.0"]
+    problems = CategoricalHead(value_min=1.0, value_max=1.0).problems()
+    assert problems == ["value_min=1.0 must be below value_max=1.0; exchange them or move one"]
     assert CategoricalHead().problems() == []

@@ -111,7 +111,7 @@ def test_illegal_actions_have_no_chance_and_no_gradient():
     assert np.any(np.asarray(kernel)[:, :2] != 0.0)
 
 
-@pytest.mark.parametrize("made", [MASKED, task(Counter(truncates=True), 5), task(Counter(), 5)])
+@pytest.mark.parametrize("made", [MASKED, task(Counter(), 5)])
 def test_targets_are_the_lambda_returns_of_true_successors(made, monkeypatch):
     """By the definition of generalized advantage estimation, step by step, with the reward's scale."""
     agent, learner, rollout = collected(made)
