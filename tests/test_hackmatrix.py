@@ -20,6 +20,7 @@ EXAMPLES = json.loads((Path(__file__).parent / "data" / "hackmatrix_examples.jso
 GAME = HackMatrix()
 KEY = jax.random.key(3)
 STEP = jax.jit(GAME.step_without_reset)
+AUTO = jax.jit(GAME.step)
 LEGAL = jax.jit(GAME.legal)
 OBSERVE = jax.jit(GAME.observe)
 
@@ -247,7 +248,7 @@ def test_a_new_game_follows_an_ended_one():
     dying = {"player": {"row": 0, "col": 0, "hp": 1, "energy": 1}, "ownedPrograms": [10], "stage": 5}
     dying["enemies"] = [{"type": "virus", "row": 0, "col": 1, "hp": 2}]
     state = GAME.from_scenario(dying, KEY)
-    obs, following, reward, terminated, truncated, info = jax.jit(GAME.step)(KEY, state, 10)
+    obs, following, reward, terminated, truncated, info = AUTO(KEY, state, 10)
     assert bool(terminated)
     assert not bool(truncated)
     assert float(info["final_observation"].features.player[2]) == 0.0  # no hp
@@ -263,7 +264,7 @@ def test_a_new_game_follows_an_ended_one():
 
 def test_winning_is_told():
     state = GAME.from_scenario({"player": {"row": 5, "col": 4}, "stage": 8}, KEY)
-    info = jax.jit(GAME.step)(KEY, state, 3)[-1]
+    info = AUTO(KEY, state, 3)[-1]
     assert bool(info["won"])
 
 
@@ -280,7 +281,7 @@ def test_undo_across_stages_can_be_switched_off():
     scenario = {"player": {"row": 5, "col": 3, "credits": 2}, "ownedPrograms": [14]}
     for allowed in (True, False):
         game = HackMatrix(undo_across_stages=allowed)
-        state, step = game.from_scenario(scenario, KEY), jax.jit(game.step_without_reset)
+        state, step = game.from_scenario(scenario, KEY), STEP if allowed else jax.jit(game.step_without_reset)
         for number in range(2):
             state, _, _ = step(jax.random.key(number), state, 3)
         assert int(state.stage) == 2

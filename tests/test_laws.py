@@ -140,7 +140,7 @@ def test_settings_of_a_population_differ_and_a_seed_keeps_its_key(cartpole):
     assert len(np.unique(later.reshape(4, -1), axis=0)) == 4
 
 
-@pytest.mark.parametrize("name", ["irainbow", "c51", "pqn", "ppo"])
+@pytest.mark.parametrize("name", ["irainbow", "pqn", "ppo"])
 def test_no_key_is_used_twice(name, cartpole):
     """One member: the checker does not see through `vmap`, which moves the axes of key arrays."""
     several = {} if name in ("pqn", "ppo") else {"gradient_steps": 2}
@@ -155,7 +155,7 @@ def test_no_key_is_used_twice(name, cartpole):
     assert int(state.iteration) == 4
 
 
-@pytest.mark.parametrize("name", ["munchausen", "prioritized", "pqn", "ppo"])
+@pytest.mark.parametrize("name", ["munchausen", "pqn", "ppo"])
 def test_no_illegal_action_is_ever_taken(name):
     """Only an illegal action pays 10: it would show in the sums of every window and of every evaluation."""
     program = make_program(task(Masked()), small(name), rollout_length=2)
@@ -276,6 +276,8 @@ def test_what_is_not_finite_stops_its_member_only(what):
         assert what in watched[causes[member] - 1]
         assert int(state.health.iteration[member]) in (19, 20)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.params))
+    if what == "observation":
+        return  # that the others go on is the same law
     well = int(np.flatnonzero(causes == 0)[0])
     alone = advance(program, start(program, seed_keys(well), stack_hparams(1), WARM_UP), 60)
     for many, one in zip(*map(jax.tree.leaves, (state.learner.params, alone.learner.params)), strict=True):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import Chain, Choice, Constant, Counter, Delayed, Endless, Fair, FromObservation, Lottery, Masked, task
+from probes import Chain, Choice, Constant, Delayed, Endless, Fair, FromObservation, Lottery, Masked, task
 from training_tools import make_program, seed_keys, small, solve, stack_hparams, start
 
 from rollax.agents.names import AGENTS
@@ -111,7 +111,7 @@ def test_illegal_actions_have_no_chance_and_no_gradient():
     assert np.any(np.asarray(kernel)[:, :2] != 0.0)
 
 
-@pytest.mark.parametrize("made", [MASKED, task(Counter(), 5)])
+@pytest.mark.parametrize("made", [MASKED])
 def test_targets_are_the_lambda_returns_of_true_successors(made, monkeypatch):
     """By the definition of generalized advantage estimation, step by step, with the reward's scale."""
     agent, learner, rollout = collected(made)

@@ -30,8 +30,7 @@ def collected(made, rollout_length=6, num_envs=4, **changes):
     return program.loop.agent, state.learner, rollout
 
 
-@pytest.mark.parametrize("made", [LATE, MASKED, COUNTER])
-@pytest.mark.parametrize("rollout_length", [3, 6])
+@pytest.mark.parametrize(("made", "rollout_length"), [(LATE, 3), (LATE, 6), (MASKED, 3), (COUNTER, 6)])
 def test_next_values_are_those_of_the_true_successors(made, rollout_length):
     """Also where a time limit ended the episode, and whether or not the values that `act` noted are used."""
     agent, learner, rollout = collected(made, rollout_length)

@@ -12,7 +12,7 @@ from rollax.agents.names import AGENTS
 from rollax.envs.base import Task
 from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.training.evaluate import Evaluator
-from rollax.training.jax_program import LIGHT, JaxProgram
+from rollax.training.jax_program import NONE, JaxProgram
 from rollax.training.loop import Loop, TrainState
 from rollax.types import Observation
 
@@ -67,7 +67,7 @@ def advance(program: JaxProgram, state: TrainState, stop: int) -> TrainState:
 
 def compile_lightly(function: Any, *arguments: Any) -> Any:
     """Compiles as the library does, in half the time that the compiler's last level would take."""
-    return jax.jit(function).lower(*arguments).compile(LIGHT if jax.default_backend() == "cpu" else None)
+    return jax.jit(function).lower(*arguments).compile(NONE if jax.default_backend() == "cpu" else None)
 
 
 def small(name: str, **changes: Any) -> Any:

@@ -1,0 +1,101 @@
+"""What a trained agent comes to in HackMatrix: return, stage, score and victories over many games, beside random play.
+
+Every member of a run plays its own games, drawing from its policy, with UNDO over stage borders allowed and not.
+
+    python benchmarks/hackmatrix_games.py RUN [--games 1000] [--most 2000] [--best]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import rollax
+from rollax.envs import registry
+from rollax.envs.hackmatrix import HackMatrix
+from rollax.experiment import population
+from rollax.training.result import Result
+from rollax.types import Array, Key, Observation
+
+
+def play_games(game: HackMatrix, act: Callable[[Observation, Key], Array], games: int, most: int) -> dict[str, Any]:
+    """The first episodes of so many games: arrays `[games]`; an episode of `most` steps is left as it stands."""
+    task = registry.make("HackMatrix-v0", game)
+
+    def step(carry: tuple, key: Key) -> tuple[tuple, None]:
+        obs, state, running, found = carry
+        act_key, step_key = jax.random.split(key)
+        keys = jax.random.split(step_key, games)
+        stepped = jax.vmap(lambda k, s, a: task.env.step(k, s, a, None))(keys, state, act(obs, act_key))
+        raw, state, reward, over, _, info = stepped
+        found = {
+            "return": found["return"] + jnp.where(running, reward, 0.0),
+            "length": found["length"] + running,
+            "stage": jnp.where(running, info["stage"], found["stage"]),
+            "score": jnp.where(running, info["score"], found["score"]),
+            "won": found["won"] | (running & info["won"]),
+        }
+        return (task.observe(raw), state, running & ~over, found), None
+
+    def run(key: Key) -> dict[str, Array]:
+        reset_key, play_key = jax.random.split(key)
+        obs, state = jax.vmap(task.reset)(jax.random.split(reset_key, games))
+        nothing = {"return": jnp.zeros(games), "won": jnp.zeros(games, bool)}
+        nothing |= {name: jnp.zeros(games, jnp.int32) for name in ("length", "stage", "score")}
+        start = (obs, state, jnp.ones(games, bool), nothing)
+        (_, _, running, found), _ = jax.lax.scan(step, start, jax.random.split(play_key, most))
+        return found | {"unfinished": running}
+
+    return jax.tree.map(np.asarray, jax.jit(run)(jax.random.key(1)))
+
+
+def random_legal(obs: Observation, key: Key) -> Array:
+    legal = obs.legal
+    assert legal is not None
+    return jnp.argmax(jnp.where(legal, jax.random.uniform(key, legal.shape), -1.0), axis=-1)
+
+
+def show(name: str, found: dict[str, Any]) -> None:
+    stages = " ".join(f"{100 * np.mean(found['stage'] == stage):.1f}" for stage in range(1, 9))
+    print(
+        f"{name:>28}: return {found['return'].mean():.2f}, stage {found['stage'].mean():.2f}, "
+        f"score {found['score'].mean():.2f}, won {100 * found['won'].mean():.1f} %, "
+        f"length {found['length'].mean():.0f}, "
+        f"unfinished {100 * found['unfinished'].mean():.1f} %; ends at stage 1 to 8 in % {stages}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run", nargs="?")
+    parser.add_argument("--games", type=int, default=1_000)
+    parser.add_argument("--most", type=int, default=2_000)
+    parser.add_argument("--best", action="store_true")
+    options = parser.parse_args()
+    print(
+        f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {options.games} games of at most {options.most} steps"
+    )
+    show("random legal actions", play_games(HackMatrix(), random_legal, options.games, options.most))
+    if not options.run:
+        return
+    for allowed in (False, True):
+        every = []
+        for member in range(len(population(Result(options.run).experiment))):
+            policy = rollax.load(options.run, member, best=options.best)
+
+            def act(obs: Observation, key: Key, policy: Any = policy) -> Array:
+                return policy.agent.act(policy.learner, obs, key, explore=True)[0]
+
+            every.append(play_games(HackMatrix(undo_across_stages=allowed), act, options.games, options.most))
+            show(f"member {member}, undo {'on' if allowed else 'off'}", every[-1])
+        show(f"all, undo {'on' if allowed else 'off'}", jax.tree.map(lambda *parts: np.concatenate(parts), *every))
+
+
+if __name__ == "__main__":
+    main()
