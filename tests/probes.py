@@ -208,6 +208,20 @@ class Fair(Probe):
         return obs, state, reward, done & ~late, done & late, {"final_observation": final}
 
 
+# The probes that one training tells of, by name.
+BOOTHS = {
+    "constant": Constant(),
+    "from_observation": FromObservation(),
+    "delayed": Delayed(),
+    "choice": Choice(),
+    "endless": Endless(),
+    "endless_by_three": Endless(episode_length=3),
+    "chain": Chain(),
+    "masked": Masked(),
+    "lottery": Lottery(),
+}
+
+
 def task(probe: Probe, interval: int | None = None) -> Task:
     """The probe as a task; `interval` promises how far apart its truncations are."""
     made = to_task(probe, None, type(probe).__name__)

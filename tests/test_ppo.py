@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import Chain, Choice, Constant, Delayed, Endless, Fair, FromObservation, Lottery, Masked, task
+from probes import BOOTHS, Fair, Masked, task
 from training_tools import make_program, seed_keys, small, solve, stack_hparams, start
 
 from rollax.agents.names import AGENTS
@@ -17,17 +17,6 @@ from rollax.types import Observation
 
 DISCOUNT = 0.7
 MASKED = task(Masked(truncates=True), 3)
-BOOTHS = {
-    "constant": Constant(),
-    "from_observation": FromObservation(),
-    "delayed": Delayed(),
-    "choice": Choice(),
-    "endless": Endless(),
-    "endless_by_three": Endless(episode_length=3),
-    "chain": Chain(),
-    "masked": Masked(),
-    "lottery": Lottery(),
-}
 
 
 @cache

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import Chain, Choice, Constant, Delayed, Endless, Fair, FromObservation, Lottery, Masked, task
+from probes import BOOTHS, Choice, Endless, Fair, task
 from training_tools import returns, solve
 
 from rollax.agents.names import AGENTS
@@ -19,17 +19,6 @@ from rollax.types import Observation
 
 NAMES = [name for name in AGENTS if name != "ppo"]  # its values are of states: test_ppo.py
 DISCOUNT = 0.7
-BOOTHS = {
-    "constant": Constant(),
-    "from_observation": FromObservation(),
-    "delayed": Delayed(),
-    "choice": Choice(),
-    "endless": Endless(),
-    "endless_by_three": Endless(episode_length=3),
-    "chain": Chain(),
-    "masked": Masked(),
-    "lottery": Lottery(),
-}
 ALL_ACTIONS_EQUAL = ("constant", "from_observation", "delayed", "endless", "endless_by_three", "lottery")
 
 
