@@ -23,26 +23,31 @@ from rollax.training.result import Result
 from rollax.types import Array, Key, Observation
 
 
-def play_games(game: HackMatrix, act: Callable[[Observation, Key], Array], games: int, most: int) -> dict[str, Any]:
-    """The first episodes of so many games: arrays `[games]`; an episode of `most` steps is left as it stands."""
+def player(
+    game: HackMatrix, act: Callable[[Any, Observation, Key], Array], games: int, most: int
+) -> Callable[[Any], dict[str, Any]]:
+    """Compiles play with `act(weights, obs, key)`: from weights to arrays `[games]` of the first episodes.
+
+    An episode of `most` steps is left as it stands.
+    """
     task = registry.make("HackMatrix-v0", game)
 
-    def step(carry: tuple, key: Key) -> tuple[tuple, None]:
-        obs, state, running, found = carry
-        act_key, step_key = jax.random.split(key)
-        keys = jax.random.split(step_key, games)
-        stepped = jax.vmap(lambda k, s, a: task.env.step(k, s, a, None))(keys, state, act(obs, act_key))
-        raw, state, reward, over, _, info = stepped
-        found = {
-            "return": found["return"] + jnp.where(running, reward, 0.0),
-            "length": found["length"] + running,
-            "stage": jnp.where(running, info["stage"], found["stage"]),
-            "score": jnp.where(running, info["score"], found["score"]),
-            "won": found["won"] | (running & info["won"]),
-        }
-        return (task.observe(raw), state, running & ~over, found), None
+    def run(weights: Any, key: Key) -> dict[str, Array]:
+        def step(carry: tuple, key: Key) -> tuple[tuple, None]:
+            obs, state, running, found = carry
+            act_key, step_key = jax.random.split(key)
+            keys = jax.random.split(step_key, games)
+            stepped = jax.vmap(lambda k, s, a: task.env.step(k, s, a, None))(keys, state, act(weights, obs, act_key))
+            raw, state, reward, over, _, info = stepped
+            found = {
+                "return": found["return"] + jnp.where(running, reward, 0.0),
+                "length": found["length"] + running,
+                "stage": jnp.where(running, info["stage"], found["stage"]),
+                "score": jnp.where(running, info["score"], found["score"]),
+                "won": found["won"] | (running & info["won"]),
+            }
+            return (task.observe(raw), state, running & ~over, found), None
 
-    def run(key: Key) -> dict[str, Array]:
         reset_key, play_key = jax.random.split(key)
         obs, state = jax.vmap(task.reset)(jax.random.split(reset_key, games))
         nothing = {"return": jnp.zeros(games), "won": jnp.zeros(games, bool)}
@@ -51,10 +56,11 @@ def play_games(game: HackMatrix, act: Callable[[Observation, Key], Array], games
         (_, _, running, found), _ = jax.lax.scan(step, start, jax.random.split(play_key, most))
         return found | {"unfinished": running}
 
-    return jax.tree.map(np.asarray, jax.jit(run)(jax.random.key(1)))
+    compiled = jax.jit(run)
+    return lambda weights: jax.tree.map(np.asarray, compiled(weights, jax.random.key(1)))
 
 
-def random_legal(obs: Observation, key: Key) -> Array:
+def random_legal(weights: None, obs: Observation, key: Key) -> Array:
     legal = obs.legal
     assert legal is not None
     return jnp.argmax(jnp.where(legal, jax.random.uniform(key, legal.shape), -1.0), axis=-1)
@@ -81,20 +87,22 @@ def main() -> None:
     print(
         f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {options.games} games of at most {options.most} steps"
     )
-    show("random legal actions", play_games(HackMatrix(), random_legal, options.games, options.most))
+    show("random legal actions", player(HackMatrix(), random_legal, options.games, options.most)(None))
     if not options.run:
         return
+    members = range(len(population(Result(options.run).experiment)))
+    policies = [rollax.load(options.run, member, best=options.best) for member in members]
+
+    def act(learner: Any, obs: Observation, key: Key) -> Array:
+        return policies[0].agent.act(learner, obs, key, explore=True)[0]
+
     for allowed in (False, True):
-        every = []
-        for member in range(len(population(Result(options.run).experiment))):
-            policy = rollax.load(options.run, member, best=options.best)
-
-            def act(obs: Observation, key: Key, policy: Any = policy) -> Array:
-                return policy.agent.act(policy.learner, obs, key, explore=True)[0]
-
-            every.append(play_games(HackMatrix(undo_across_stages=allowed), act, options.games, options.most))
-            show(f"member {member}, undo {'on' if allowed else 'off'}", every[-1])
-        show(f"all, undo {'on' if allowed else 'off'}", jax.tree.map(lambda *parts: np.concatenate(parts), *every))
+        word, every = "on" if allowed else "off", []
+        play = player(HackMatrix(undo_across_stages=allowed), act, options.games, options.most)
+        for member in members:
+            every.append(play(policies[member].learner))
+            show(f"member {member}, undo {word}", every[-1])
+        show(f"all, undo {word}", jax.tree.map(lambda *parts: np.concatenate(parts), *every))
 
 
 if __name__ == "__main__":

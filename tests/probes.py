@@ -171,6 +171,31 @@ class Breaks(Probe):
 
 
 @dataclass(frozen=True)
+class Stuck(Masked):
+    """Has no legal action left in the last step of an episode."""
+
+    def observe(self, state):
+        obs = super().observe(state)
+        return obs._replace(legal=obs.legal & (state["time"] < self.episode_length - 1))
+
+
+@dataclass(frozen=True)
+class NoChoice(Masked):
+    """One action alone is ever legal."""
+
+    def observe(self, state):
+        return super().observe(state)._replace(legal=jnp.array([True, False, False]))
+
+
+def no_choice() -> NoChoice:
+    return NoChoice()
+
+
+def stuck() -> Stuck:
+    return Stuck()
+
+
+@dataclass(frozen=True)
 class Fair(Probe):
     """One of several probes in each episode; a row of flags shows which.  One training tells of them all."""
 

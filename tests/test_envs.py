@@ -204,15 +204,6 @@ def test_broken_environments_are_named():
         to_task(NoReset(), None, "wrong")
 
 
-def test_a_mask_without_a_legal_action_is_given_all():
-    class Stuck(Probe):
-        def observe(self, state):
-            return Observation(jnp.zeros(1), jnp.zeros(2, bool))
-
-    obs, _ = to_task(Stuck(), None, "stuck").reset(jax.random.key(0))
-    assert obs.legal.tolist() == [True, True]
-
-
 def test_only_exact_time_limits_are_promised():
     """A subclass may move time by more than a step, so it inherits no promise."""
     import gymnax
@@ -234,6 +225,11 @@ def test_check_env_notices_what_is_remembered():
     sys.modules["remembers"] = types.SimpleNamespace(make=Remembers)
     with pytest.raises(EnvError, match="reset with the same key gives different observations"):
         check_environment("remembers:make", 5)
+
+
+def test_check_env_notices_a_mask_without_a_legal_action():
+    with pytest.raises(EnvError, match="probes:stuck: no action is legal in a running episode"):
+        check_environment("probes:stuck", 10)
 
 
 def test_check_env_looks_and_tells():

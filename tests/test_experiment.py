@@ -80,16 +80,27 @@ def test_quantile_presets_learn_quantiles():
     quantile = {agent for agent, head in heads.items() if isinstance(head, QuantileHead | ImplicitQuantileHead)}
     assert quantile == {"qr", "iqn", "irainbow"}
     for name in PRESETS:
-        agent, env = name.split("/")
+        agent, _, env = name.partition("/")
         if agent in quantile:
             assert make_experiment(agent, env=env).hparams.huber_kappa <= 1.0, name
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_makes_a_plan(name):
-    agent, env = name.split("/")
-    plan = make_plan(make_experiment(agent, env=env))
+    agent, _, env = name.partition("/")
+    plan = make_plan(make_experiment(agent, env=env or "Acrobot-v1", preset=name))
     assert plan.total > plan.warm_up >= 0
+
+
+def test_an_agents_own_preset_serves_where_its_environment_has_none():
+    there = make_experiment("ppo", env="Acrobot-v1")
+    assert there == make_experiment("ppo", env="Acrobot-v1", preset="ppo")
+    assert (there.loop.num_envs, there.loop.rollout_length, there.steps) == (256, 128, 10_000_000)
+    assert there.hparams.entropy_weight == 0.1
+    assert make_experiment("ppo", env="CartPole-v1").loop.num_envs != 256
+    flat = make_experiment("ppo", env="HackMatrix-v0", preset="ppo")
+    assert isinstance(flat.choices.torso, MLP)
+    assert flat.choices.torso.hidden == (256, 256)
 
 
 def test_settings_are_outer_and_seeds_inner():

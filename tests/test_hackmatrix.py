@@ -277,6 +277,18 @@ def test_an_illegal_action_changes_nothing():
         assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True))
 
 
+def test_where_nothing_is_legal_an_agent_is_offered_everything():
+    """The mask of the rules is empty; the one that an agent gets is full, and any action ends the game."""
+    walls = [{"row": row, "col": col, "type": "data", "points": 1} for row, col in ((0, 1), (1, 0))]
+    state = GAME.from_scenario({"player": {"row": 0, "col": 0}, "blocks": walls}, KEY)
+    assert not LEGAL(state).any()
+    assert GAME.see(state).legal.all()
+    for action in (0, 27):
+        _, reward, over = STEP(KEY, state, action)
+        assert bool(over)
+        assert float(reward) == 0.0
+
+
 def test_undo_across_stages_can_be_switched_off():
     scenario = {"player": {"row": 5, "col": 3, "credits": 2}, "ownedPrograms": [14]}
     for allowed in (True, False):

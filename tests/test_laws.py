@@ -28,6 +28,7 @@ from rollax.envs import registry
 from rollax.envs.base import reset_envs
 from rollax.experiment import PARTS
 from rollax.networks import ScalarHead, Streams
+from rollax.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
 from rollax.replay import PrioritizedReplay, UniformReplay
 from rollax.ring import unpack
 from rollax.torsos import MinAtarTorso
@@ -41,8 +42,9 @@ CONFIGS = {
     "c51": small("c51", backup=MunchausenBackup()),
     "qr": small("qr", torso=MinAtarTorso(channels=4, hidden=(16,)), streams=Streams(noise="independent")),
     "pqn": small("pqn"),
-    "ppo": small("ppo"),
+    "ppo": small("ppo", observations=NormalizedObservations(), rewards=NormalizedRewards()),
 }
+PLAIN = {ScalarHead, GreedyBackup, UniformReplay, RawObservations, RawRewards}  # the simple side of each choice
 WARM_UP = 8
 
 
@@ -67,7 +69,7 @@ def test_the_agents_hold_every_part():
         return kinds | flags | layers | {type(choices), streams.noise}
 
     named = set.union(*(parts(recipe.choices) for recipe in AGENTS.values()))
-    assert named - set.union(*map(parts, CONFIGS.values())) <= {ScalarHead, GreedyBackup, UniformReplay, "none"}
+    assert named - set.union(*map(parts, CONFIGS.values())) <= PLAIN | {"none"}
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from probes import BOOTHS, Fair, Masked, task
-from training_tools import make_program, seed_keys, small, solve, stack_hparams, start
+from training_tools import advance, make_program, seed_keys, small, solve, stack_hparams, start
 
 from rollax.agents.names import AGENTS
 from rollax.agents.ppo import Lesson, PPOHParams, of_action
+from rollax.agents.rollouts import flatten_time
+from rollax.normalization import NormalizedObservations, RawObservations
 from rollax.types import Observation
 
 DISCOUNT = 0.7
@@ -36,8 +39,8 @@ def lesson_of(agent, learner, seed=0, rows=16):
     obs = Observation(jax.random.normal(keys[1], (rows, 2)), legal)
     action, noted = agent.act(learner, obs, keys[2], explore=True)
     old = noted.log_prob + 0.5 * jax.random.normal(keys[3], (rows,))
-    advantage, target = 3 * jax.random.normal(keys[4], (2, rows))
-    return Lesson(obs, action, old, advantage, target)
+    value, advantage, target = 3 * jax.random.normal(keys[4], (3, rows))
+    return Lesson(obs, action, old, value, advantage, target)
 
 
 def test_the_loss_by_hand():
@@ -46,7 +49,9 @@ def test_the_loss_by_hand():
     hp = PPOHParams(clip=0.15, entropy_weight=0.03, entropy_end=0.5, entropy_steps=100.0, value_weight=0.7)
     lesson = lesson_of(agent, learner)
     loss, metrics = agent.loss(learner.params, hp, jnp.float32(50.0), lesson)
-    scores, values = (np.asarray(x, np.float64) for x in agent.network.apply(learner.params, lesson.obs.features))
+    scores, values = (
+        np.asarray(x, np.float64) for x in agent.network.apply(learner.params.network, lesson.obs.features)
+    )
     advantage = np.asarray(lesson.advantage, np.float64)
     advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     policy, value, entropy, clipped = [], [], [], []
@@ -64,7 +69,7 @@ def test_the_loss_by_hand():
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
     np.testing.assert_allclose(metrics["entropy"], np.mean(entropy), rtol=1e-4)
     np.testing.assert_allclose(metrics["value_loss"], np.mean(value), rtol=1e-4)
-    np.testing.assert_allclose(metrics["clipped"], np.mean(clipped))
+    np.testing.assert_allclose(metrics["clip_fraction"], np.mean(clipped))
     assert 0 < np.mean(clipped) < 1
 
 
@@ -77,7 +82,8 @@ def test_a_held_action_pulls_no_more():
     action = jnp.array([0, 0])
 
     def gradient(log_ratio, advantages):
-        lesson = Lesson(obs, action, of_action(log_policy, action) - log_ratio, jnp.array(advantages), jnp.zeros(2))
+        old, none = of_action(log_policy, action) - log_ratio, jnp.zeros(2)
+        lesson = Lesson(obs, action, old, none, jnp.array(advantages), none)
         grads = jax.grad(lambda p: agent.loss(p, hp, jnp.float32(0), lesson)[0])(learner.params)
         return max(float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(grads))
 
@@ -94,7 +100,7 @@ def test_illegal_actions_have_no_chance_and_no_gradient():
     assert taken.all()
     only_third = lesson._replace(obs=lesson.obs._replace(legal=jnp.array([[True, True, False]] * 64)))
     grads = jax.grad(lambda p: agent.loss(p, PPOHParams(), jnp.float32(0), only_third)[0])(learner.params)
-    kernel = grads["params"]["policy"]["kernel"]
+    kernel = grads.network["params"]["policy"]["kernel"]
     assert np.all(np.asarray(kernel)[:, 2] == 0.0)
     assert np.all(np.isfinite(kernel))
     assert np.any(np.asarray(kernel)[:, :2] != 0.0)
@@ -106,7 +112,7 @@ def test_targets_are_the_lambda_returns_of_true_successors(made, monkeypatch):
     agent, learner, rollout = collected(made)
     seen = []
     monkeypatch.setattr(
-        type(agent), "gradient_step", lambda self, learner, lesson, key: (seen.append(lesson), (learner, {}))[1]
+        type(agent), "gradient_step", lambda self, carry, lesson, key: (seen.append(lesson), (carry, {}))[1]
     )
     with jax.disable_jit():
         agent.learn(learner, (), rollout, jax.random.key(0))
@@ -123,6 +129,105 @@ def test_targets_are_the_lambda_returns_of_true_successors(made, monkeypatch):
     np.testing.assert_allclose(np.sort(got), np.sort(expected.reshape(-1)), rtol=1e-3, atol=1e-4)
 
 
+def test_values_may_be_clipped_and_advantages_left_alone():
+    agent, learner, _ = collected(MASKED)
+    plain = replace(agent, config=replace(agent.config, clip_values=True, normalize_advantages=False))
+    hp = PPOHParams(clip=0.3, entropy_weight=0.0, value_weight=1.0)
+    lesson = lesson_of(agent, learner)
+    loss, metrics = plain.loss(learner.params, hp, jnp.float32(0), lesson)
+    log_policy, value = agent.judge(learner.params, lesson.obs)
+    ratio = np.exp(np.asarray(of_action(log_policy, lesson.action) - lesson.log_prob))
+    value, old, target = (np.asarray(x) for x in (value, lesson.value, lesson.target))
+    near = old + np.clip(value - old, -0.3, 0.3)
+    value_loss = 0.5 * np.mean(np.maximum((value - target) ** 2, (near - target) ** 2))
+    advantage = np.asarray(lesson.advantage)
+    policy_loss = -np.mean(np.minimum(ratio * advantage, np.clip(ratio, 0.7, 1.3) * advantage))
+    np.testing.assert_allclose(metrics["value_loss"], value_loss, rtol=1e-4)
+    np.testing.assert_allclose(loss, policy_loss + value_loss, rtol=1e-4)
+    assert value_loss > 1.01 * 0.5 * np.mean((value - target) ** 2)
+
+
+@pytest.mark.parametrize("observations", [RawObservations(), NormalizedObservations()])
+def test_nothing_has_moved_before_the_first_gradient_step(observations):
+    """Acting and learning see the same features and the same mask: the ratio is 1 in a first and in a later rollout."""
+    program = make_program(MASKED, small("ppo", observations=observations, epochs=1, minibatches=1), 4, 8)
+    for done in (0, 3):
+        state = start(program, seed_keys(0), stack_hparams(1, "ppo"), warm_up=0)
+        state = advance(program, state, done)
+        state = jax.tree.map(lambda leaf: leaf[0] if leaf.ndim else leaf, state)
+        _, rollout, _ = program.loop.collect(state.learner, state.envs, jax.random.key(3))
+        log_policy, _ = program.loop.agent.judge(state.learner.params, flatten_time(rollout.obs))
+        ratio = jnp.exp(of_action(log_policy, rollout.action.reshape(-1)) - rollout.extras.log_prob.reshape(-1))
+        np.testing.assert_allclose(ratio, 1.0, atol=1e-5)
+        _, _, metrics = program.loop.agent.learn(state.learner, state.memory, rollout, jax.random.key(1))
+        assert abs(float(metrics["approx_kl"])) < 1e-5
+        assert float(metrics["clip_fraction"]) == 0.0
+
+
+def test_every_lesson_is_learnt_once_in_each_epoch(monkeypatch):
+    agent, learner, rollout = collected(MASKED)
+    seen = []
+    monkeypatch.setattr(
+        type(agent), "gradient_step", lambda self, carry, lesson, key: (seen.append(lesson), (carry, {}))[1]
+    )
+    with jax.disable_jit():
+        agent.learn(learner, (), rollout, jax.random.key(0))
+    assert len(seen) == 2 * agent.config.epochs
+    every = np.sort(np.asarray(rollout.extras.log_prob).reshape(-1))
+    orders = [np.concatenate([np.asarray(lesson.log_prob) for lesson in seen[at : at + 2]]) for at in (0, 2)]
+    for order in orders:
+        np.testing.assert_array_equal(np.sort(order), every)
+    assert not np.array_equal(*orders)
+
+
+def test_a_rollout_is_left_when_the_policy_has_moved_too_far():
+    """With a limit, all steps from the first that is beyond it on are left out, and schedules still count them."""
+    agent, learner, rollout = collected(MASKED)
+
+    def learnt(limit):
+        hparams = learner.hparams.replace(kl_limit=jnp.float32(limit), learning_rate=jnp.float32(0.05))
+        return agent.learn(learner._replace(hparams=hparams), (), rollout, jax.random.key(0))
+
+    def moved(after):
+        pairs = zip(jax.tree.leaves(after.params), jax.tree.leaves(learner.params), strict=True)
+        return max(float(jnp.max(jnp.abs(new - old))) for new, old in pairs)
+
+    (free, _, metrics), (short, _, _) = learnt(0.0), learnt(1e-4)
+    assert float(metrics["approx_kl"]) > 1e-4
+    # The first step is always taken: nothing has moved before it.  Adam's first step is one learning rate.
+    assert moved(short) == pytest.approx(0.05, rel=0.01)
+    assert moved(free) > 2 * moved(short)
+    assert int(short.gradient_steps) == int(free.gradient_steps) == 2 * agent.config.epochs
+
+
+def test_a_masked_action_is_never_taken():
+    """Whatever the scores: a million draws, huge scores on illegal actions, and a mask with one legal action."""
+    agent, learner, _ = collected(MASKED)
+    rows = 1_000_000
+    legal = jnp.array([[True, True, False], [False, True, False], [True, False, False]])[jnp.arange(rows) % 3]
+    for scale in (1.0, 1e10, -1e10):
+        network = {"params": {**learner.params.network["params"]}}
+        bias = scale * jnp.array([-1.0, 0.0, 1.0])
+        network["params"]["policy"] = {"kernel": network["params"]["policy"]["kernel"], "bias": bias}
+        params = learner.params._replace(network=network)
+        obs = Observation(jnp.zeros((rows, 2)), legal)
+        for explore in (True, False):
+            act = jax.jit(partial(agent.act, explore=explore))
+            action, noted = act(learner._replace(params=params), obs, jax.random.key(int(abs(scale)) % 97))
+            assert bool(jnp.all(of_action(legal, action)))
+            assert bool(jnp.all(jnp.isfinite(noted.log_prob)))
+        _, metrics = agent.loss(params, PPOHParams(), jnp.float32(0), lesson_of(agent, learner))
+        assert np.isfinite(float(metrics["entropy"]))
+        assert float(metrics["entropy"]) <= np.log(2) + 1e-5
+
+
+def test_an_early_collapse_is_a_concern():
+    agent, _, _ = collected(MASKED)
+    assert agent.concern({"entropy": 0.5}, 0.1) is None
+    assert agent.concern({"entropy": 0.001}, 0.9) is None
+    assert "--entropy-weight" in agent.concern({"entropy": 0.001}, 0.1)
+
+
 def test_evaluations_take_the_likeliest_action_or_draw():
     agent, learner, _ = collected(MASKED)
     obs = Observation(jnp.zeros((500, 2)), jnp.array([[True, True, False]] * 500))
@@ -137,7 +242,7 @@ def test_one_torso_or_two():
     sizes = {}
     for shared in (True, False):
         agent = small("ppo", shared=shared).build(spec)
-        params = agent.init(jax.random.key(0), AGENTS["ppo"].hparams)[0].params["params"]
+        params = agent.init(jax.random.key(0), AGENTS["ppo"].hparams)[0].params.network["params"]
         sizes[shared] = set(params)
     assert sizes[True] == {"actor", "policy", "value"}
     assert sizes[False] == {"actor", "critic", "policy", "value"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rollax
-from rollax.errors import CheckpointError, ConfigError
+from rollax.errors import CheckpointError, ConfigError, EnvError
 from rollax.training.folder import RunFolder
 from rollax.training.plan import make_plan
 from rollax.training.run import next_stop
@@ -329,6 +329,25 @@ def test_a_run_whose_members_all_fail_ends_with_four(tmp_path):
     assert result.summary["status"] == "failed"
     assert {member["failure"]["tensor"] for member in result.summary["members"]} == {"observations"}
     assert result.curves == {}
+
+
+@pytest.mark.parametrize("agent", ["double", "ppo"])
+def test_a_running_episode_without_a_legal_action_stops_the_run(tmp_path, agent):
+    sizes = {"capacity": 2_000, "warm_up_steps": 200} if agent == "double" else {"rollout_length": 4}
+    changes = {"num_envs": 8, "steps": 800, "hidden": (8,), "env": "probes:stuck", **sizes}
+    with pytest.raises(EnvError, match=r"probes:stuck left no legal action in a running episode, by step \d+") as error:
+        rollax.train(rollax.make_experiment(agent, preset="none", **changes), tmp_path / "run", quiet=True)
+    assert error.value.exit_code == 5
+
+
+def test_a_collapse_of_the_policy_is_told_once(tmp_path, capsys):
+    """With nothing to choose from, there is no entropy from the start."""
+    changes = {"num_envs": 8, "rollout_length": 4, "steps": 800, "log_steps": 32, "hidden": (8,), "seeds": 2}
+    rollax.train(rollax.make_experiment("ppo", preset="none", env="probes:no_choice", **changes), tmp_path / "run")
+    told = [line for line in capsys.readouterr().err.splitlines() if "entropy" in line]
+    assert len(told) == 1
+    assert "--entropy-weight" in told[0]
+    assert {"entropy", "approx_kl", "clip_fraction"} <= rows(tmp_path / "run" / "metrics.csv")[0].keys()
 
 
 def _leaves(tree):

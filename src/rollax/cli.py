@@ -44,6 +44,15 @@ def train_command(arguments: list[str]) -> int:
     from rollax.experiment import with_values
 
     experiment = with_values(start, values)
+    if options["auto_tune"]:
+        from rollax.training.run import use_compile_cache
+        from rollax.training.sizing import fit_to_device
+
+        if options["compile_cache"]:
+            use_compile_cache()  # what is compiled to be measured is what will run
+        experiment, reason = fit_to_device(experiment)
+        if not options["quiet"]:
+            print(reason, flush=True)
     from rollax.training.run import train
 
     return train(
@@ -110,13 +119,14 @@ def parse_train(start: Any, flags: list[str]) -> tuple[dict[str, Any], dict[str,
         described("run_dir", str, "", "The folder of the run; by default a new one below runs/."),
         described("config", str, "", "A config.json to start from."),
         described("preset", str, "auto", "A preset by name; auto for the agent's own in the environment, or none."),
+        described("auto_tune", bool, False, "Choose num_envs for this device, and say why; the result depends on it."),
         described("quiet", bool, False, "Print nothing but warnings."),
         described("compile_cache", bool, True, "Keep compiled programs on disk for the next run."),
     ]
     form = dataclasses.make_dataclass("Train", fields)
     parsed = parse(form, flags, "rollax train [AGENT]", TRAIN_HELP.format(agents=", ".join(AGENTS), agent=start.agent))
     values = {leaf.name: getattr(parsed, leaf.name) for leaf in known}
-    options = {name: getattr(parsed, name) for name in ("run_dir", "quiet", "compile_cache")}
+    options = {name: getattr(parsed, name) for name in ("run_dir", "quiet", "compile_cache", "auto_tune")}
     return values, options
 
 

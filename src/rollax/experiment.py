@@ -23,6 +23,7 @@ from rollax.envs.hackmatrix.torso import HackMatrixTorso
 from rollax.errors import ConfigError, did_you_mean
 from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
 from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead, ScalarHead
+from rollax.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
 from rollax.presets import ENVIRONMENTS, preset_for
 from rollax.replay import PrioritizedReplay, UniformReplay
 from rollax.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso
@@ -44,12 +45,16 @@ PARTS: dict[str, dict[str, Any]] = {
     },
     "backup": {"greedy": GreedyBackup, "munchausen": MunchausenBackup},
     "replay": {"uniform": UniformReplay, "prioritized": PrioritizedReplay},
+    "observations": {"raw": RawObservations, "normalized": NormalizedObservations},
+    "rewards": {"raw": RawRewards, "normalized": NormalizedRewards},
 }
 PART_HELP = {
     "torso": "What turns an observation into features.",
     "head": "What the return of an action is made of.",
     "backup": "What a target follows after the next state.",
     "replay": "Which past transitions come back.",
+    "observations": "How the network is shown what the agent sees.",
+    "rewards": "What is learnt from in place of rewards.",
 }
 MAIN_AGENT, MAIN_ENV, MAIN_SEEDS = "double", "CartPole-v1", 10
 

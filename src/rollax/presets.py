@@ -64,6 +64,23 @@ PQN_CARTPOLE: dict[str, Any] = {
     "epsilon_end": 0.1,
     "epsilon_steps": 100_000.0,
 }
+# What the reference game's own agent was trained with.
+PPO: dict[str, Any] = {
+    "torso": "mlp",
+    "hidden": (256, 256),
+    "steps": 10_000_000,
+    "num_envs": 256,
+    "rollout_length": 128,
+    "epochs": 4,
+    "minibatches": 4,
+    "learning_rate": 2.5e-4,
+    "discount": 0.99,
+    "trace_lambda": 0.95,
+    "clip": 0.2,
+    "value_weight": 0.5,
+    "entropy_weight": 0.1,
+    "max_grad_norm": 0.5,
+}
 PPO_CARTPOLE: dict[str, Any] = {
     "steps": 524_288,
     "num_envs": 32,
@@ -100,12 +117,14 @@ PPO_HACKMATRIX: dict[str, Any] = {
     "rollout_length": 64,
     "epochs": 2,
     "minibatches": 16,
-    "learning_rate": 5e-4,
+    "learning_rate": 1e-3,
     "learning_rate_end": 0.05,
     "learning_rate_steps": 5e7,
     "discount": 0.995,
     "max_grad_norm": 0.5,
-    "entropy_weight": 0.01,
+    "entropy_weight": 0.05,
+    "entropy_end": 0.2,
+    "entropy_steps": 5e7,
     "reward_scale": 0.2,
     "evaluation_draws": True,
     "max_episode_steps": 2_000,
@@ -211,6 +230,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "pqn/CartPole-v1": PQN_CARTPOLE,
     **{f"pqn/{game}-MinAtar": PQN_MINATAR for game in MINATAR_GAMES},
+    "ppo": PPO,
     "ppo/CartPole-v1": PPO_CARTPOLE,
     **{f"ppo/{game}-MinAtar": PPO_MINATAR for game in MINATAR_GAMES},
     "ppo/HackMatrix-v0": PPO_HACKMATRIX,
@@ -231,11 +251,11 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
 
 
 def preset_for(agent: str, env: str, preset: str = "auto") -> dict[str, Any]:
-    """The values that a preset sets: of its name, of the agent in that environment (`auto`), or nothing (`none`)."""
+    """The values that a preset sets: of its name, of the agent in that environment or anywhere (`auto`), or `none`."""
     if preset == "none":
         return {}
     if preset == "auto":
-        return PRESETS.get(f"{agent}/{env}", {})
+        return PRESETS.get(f"{agent}/{env}", PRESETS.get(agent, {}))
     if preset not in PRESETS:
         raise ConfigError(f"preset={preset!r} is not known; {did_you_mean(preset, PRESETS)}")
     return PRESETS[preset]

@@ -43,6 +43,10 @@ class Agent(Protocol):
         """One iteration's learning; the metrics are scalars, named as in `metric_names`."""
         ...
 
+    def concern(self, metrics: dict[str, float], done: float) -> str | None:
+        """What a user should know, and do, about these metrics after that share of the run; mostly nothing."""
+        ...
+
     def with_weights(self, learner: Learner, params: Params) -> Learner:
         """A learner that starts from these weights wherever it would have used its own."""
         ...

@@ -6,6 +6,7 @@ tells a termination from a time limit.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, cast
@@ -21,15 +22,19 @@ from rollax.agents.base import (
     Recipe,
     apply_gradients,
     blank_features,
+    linear,
     make_optimizer,
 )
 from rollax.agents.rollouts import flatten_time, learn_in_minibatches, minibatch_problems, successor_values
 from rollax.limits import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Limit
 from rollax.networks import ActorCritic
+from rollax.normalization import Observations, RawObservations, RawRewards, Rewards
 from rollax.policies import greedy, mask_illegal
 from rollax.targets import lambda_returns
 from rollax.torsos import MLP, Torso
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
+
+COLLAPSED = 0.02  # the share of its largest entropy at which a policy has stopped trying
 
 
 @struct.dataclass
@@ -44,6 +49,7 @@ class PPOHParams(OptimizerHParams):
     entropy_steps: float = 1_000_000.0  # ... and the environment steps over which it falls.
     value_weight: float = 0.5  # The weight of the values' loss.
     reward_scale: float = 1.0  # What rewards are multiplied with for learning; logs and evaluations are not.
+    kl_limit: float = 0.0  # A rollout is left when the policy has moved this far from the one that made it; 0: never.
     limits: ClassVar[dict[str, Limit]] = {
         **OptimizerHParams.limits,
         "discount": SHARE,
@@ -54,6 +60,7 @@ class PPOHParams(OptimizerHParams):
         "entropy_steps": POSITIVE,
         "value_weight": NOT_NEGATIVE,
         "reward_scale": POSITIVE,
+        "kl_limit": NOT_NEGATIVE,
     }
 
 
@@ -62,10 +69,14 @@ class PPOConfig:
     """Choices that shape the compiled program.  All are static."""
 
     torso: Torso = MLP(hidden=(64, 64))
+    observations: Observations = RawObservations()
+    rewards: Rewards = RawRewards()
     shared: bool = False  # Policy and values have one torso.
     epochs: int = 4  # How often a rollout is learnt from.
     minibatches: int = 4  # Gradient steps of one epoch.
     optimizer: OptimizerName = "adam"  # How gradients become steps.
+    normalize_advantages: bool = True  # Advantages have mean 0 and deviation 1 in each minibatch.
+    clip_values: bool = False  # A value may move by `clip` for each rollout, as the chances of actions may.
     evaluation_draws: bool = False  # Evaluations draw from the policy instead of taking its likeliest action.
     limits: ClassVar[dict[str, Limit]] = {"epochs": COUNT, "minibatches": COUNT}
 
@@ -79,13 +90,20 @@ class PPOConfig:
         return 0
 
 
+class PPOParams(NamedTuple):
+    """All that acting needs."""
+
+    network: Params
+    observations: Any  # what is known of them; () where they are taken as they are
+
+
 class PPOLearner(NamedTuple):
     """What learning changes."""
 
     hparams: PPOHParams
-    params: Params
+    params: PPOParams
     opt_state: optax.OptState
-    gradient_steps: Array
+    gradient_steps: Array  # those that `kl_limit` left out included, so that schedules keep their pace
 
 
 class Noted(NamedTuple):
@@ -101,6 +119,7 @@ class Lesson(NamedTuple):
     obs: Observation
     action: Array
     log_prob: Array
+    value: Array
     advantage: Array
     target: Array
 
@@ -109,7 +128,7 @@ class Lesson(NamedTuple):
 class PPO:
     """The agent in one environment."""
 
-    metric_names: ClassVar[tuple[str, ...]] = ("loss", "value_loss", "entropy", "divergence", "clipped")
+    metric_names: ClassVar[tuple[str, ...]] = ("loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 
     config: PPOConfig
     spec: EnvSpec
@@ -118,10 +137,12 @@ class PPO:
     def network(self) -> ActorCritic:
         return ActorCritic(self.spec.num_actions, self.config.torso, self.config.shared)
 
-    def init(self, key: Key, hparams: PPOHParams) -> tuple[PPOLearner, tuple]:
-        params = self.network.init(key, blank_features(self.spec))
-        optimizer = make_optimizer(self.config.optimizer, hparams)
-        return PPOLearner(hparams, params, optimizer.init(params), jnp.int32(0)), ()
+    def init(self, key: Key, hparams: PPOHParams) -> tuple[PPOLearner, Any]:
+        observations = self.config.observations.init(self.spec)
+        network = self.network.init(key, self.config.observations.show(observations, blank_features(self.spec)))
+        opt_state = make_optimizer(self.config.optimizer, hparams).init(network)
+        learner = PPOLearner(hparams, PPOParams(network, observations), opt_state, jnp.int32(0))
+        return learner, self.config.rewards.init(self.spec)
 
     def act(self, learner: PPOLearner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Noted]:
         log_policy, value = self.judge(learner.params, obs)
@@ -131,63 +152,82 @@ class PPO:
             action = greedy(log_policy, obs.legal)
         return action, Noted(of_action(log_policy, action), value)
 
-    def remember(self, memory: tuple, rollout: Transition) -> tuple:
+    def remember(self, memory: Any, rollout: Transition) -> Any:
         return memory
 
-    def learn(
-        self, learner: PPOLearner, memory: tuple, rollout: Transition, key: Key
-    ) -> tuple[PPOLearner, tuple, Metrics]:
+    def learn(self, learner: PPOLearner, memory: Any, rollout: Transition, key: Key) -> tuple[PPOLearner, Any, Metrics]:
         hp, noted = learner.hparams, cast(Noted, rollout.extras)
+        reward, memory = self.config.rewards.scale(memory, rollout, hp.discount)
         next_value = successor_values(self.spec, rollout, noted.value, lambda obs: self.judge(learner.params, obs)[1])
         target = lambda_returns(
-            hp.reward_scale * rollout.reward,
-            next_value,
-            rollout.terminated,
-            rollout.truncated,
-            hp.discount,
-            hp.trace_lambda,
+            hp.reward_scale * reward, next_value, rollout.terminated, rollout.truncated, hp.discount, hp.trace_lambda
         )
-        lessons = flatten_time(Lesson(rollout.obs, rollout.action, noted.log_prob, target - noted.value, target))
-        learner, metrics = learn_in_minibatches(
-            self.gradient_step, learner, lessons, key, self.config.epochs, self.config.minibatches
+        advantage = target - noted.value
+        lessons = flatten_time(Lesson(rollout.obs, rollout.action, *noted, advantage, target))
+        (learner, _), metrics = learn_in_minibatches(
+            self.gradient_step,
+            (learner, jnp.bool_(False)),
+            lessons,
+            key,
+            self.config.epochs,
+            self.config.minibatches,
         )
-        return learner, memory, metrics
+        # Only now, so that a whole rollout is acted in and learnt from with the same view of the world.
+        known = self.config.observations.update(learner.params.observations, lessons.obs.features)
+        return learner._replace(params=learner.params._replace(observations=known)), memory, metrics
 
-    def gradient_step(self, learner: PPOLearner, lesson: Lesson, key: Key) -> tuple[PPOLearner, Metrics]:
+    def gradient_step(
+        self, carry: tuple[PPOLearner, Array], lesson: Lesson, key: Key
+    ) -> tuple[tuple[PPOLearner, Array], Metrics]:
+        """One step, unless the policy has moved too far: then neither this one nor any later of the rollout."""
         del key  # nothing in it is random
-        hp, env_steps = learner.hparams, self.env_steps(learner)
-        (_, metrics), grads = jax.value_and_grad(self.loss, has_aux=True)(learner.params, hp, env_steps, lesson)
-        params, opt_state = apply_gradients(
-            self.config.optimizer, hp, env_steps, grads, learner.opt_state, learner.params
-        )
-        return PPOLearner(hp, params, opt_state, learner.gradient_steps + 1), metrics
+        learner, left = carry
+        hp, params, env_steps = learner.hparams, learner.params, self.env_steps(learner)
 
-    def loss(self, params: Params, hp: PPOHParams, env_steps: Array, lesson: Lesson) -> tuple[Array, Metrics]:
+        def loss_of(network: Params) -> tuple[Array, Metrics]:
+            return self.loss(params._replace(network=network), hp, env_steps, lesson)
+
+        (_, metrics), grads = jax.value_and_grad(loss_of, has_aux=True)(params.network)
+        left |= (hp.kl_limit > 0) & (metrics["approx_kl"] > hp.kl_limit)
+        stepped = apply_gradients(self.config.optimizer, hp, env_steps, grads, learner.opt_state, params.network)
+        kept = (params.network, learner.opt_state)
+        network, opt_state = jax.tree.map(lambda new, old: jax.lax.select(left, old, new), stepped, kept)
+        learner = PPOLearner(hp, params._replace(network=network), opt_state, learner.gradient_steps + 1)
+        return (learner, left), metrics
+
+    def loss(self, params: PPOParams, hp: PPOHParams, env_steps: Array, lesson: Lesson) -> tuple[Array, Metrics]:
         """The clipped objective, the values' squared error and the entropy, in one number and each by name."""
         log_policy, value = self.judge(params, lesson.obs)
         log_ratio = of_action(log_policy, lesson.action) - lesson.log_prob
         ratio = jnp.exp(log_ratio)
-        advantage = (lesson.advantage - jnp.mean(lesson.advantage)) / (jnp.std(lesson.advantage) + 1e-8)
+        advantage = lesson.advantage
+        if self.config.normalize_advantages:
+            advantage = (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8)
         pulled = ratio * advantage
         held = jnp.clip(ratio, 1 - hp.clip, 1 + hp.clip) * advantage
         policy_loss = -jnp.mean(jnp.minimum(pulled, held))
-        value_loss = 0.5 * jnp.mean((value - lesson.target) ** 2)
+        errors = (value - lesson.target) ** 2
+        if self.config.clip_values:
+            near = lesson.value + jnp.clip(value - lesson.value, -hp.clip, hp.clip)
+            errors = jnp.maximum(errors, (near - lesson.target) ** 2)
+        value_loss = 0.5 * jnp.mean(errors)
         # An illegal action has no chance, and its lowest finite score makes 0 * score a true 0.
         entropy = -jnp.mean(jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1))
-        share = 1 + (hp.entropy_end - 1) * jnp.clip(env_steps / hp.entropy_steps, 0.0, 1.0)
-        loss = policy_loss + hp.value_weight * value_loss - hp.entropy_weight * share * entropy
+        entropy_weight = hp.entropy_weight * linear(1.0, hp.entropy_end, env_steps / hp.entropy_steps)
+        loss = policy_loss + hp.value_weight * value_loss - entropy_weight * entropy
         metrics = {
             "loss": loss,
             "value_loss": value_loss,
             "entropy": entropy,
-            "divergence": jnp.mean(ratio - 1 - log_ratio),
-            "clipped": jnp.mean(jnp.abs(ratio - 1) > hp.clip),
+            "approx_kl": jnp.mean(ratio - 1 - log_ratio),
+            "clip_fraction": jnp.mean(jnp.abs(ratio - 1) > hp.clip),
         }
         return loss, metrics
 
-    def judge(self, params: Params, obs: Observation) -> tuple[Array, Array]:
+    def judge(self, params: PPOParams, obs: Observation) -> tuple[Array, Array]:
         """The logarithms of the policy `[B, A]`, the lowest number for illegal actions, and values `[B]`."""
-        scores, value = cast(Any, self.network.apply(params, obs.features))
+        features = self.config.observations.show(params.observations, obs.features)
+        scores, value = cast(Any, self.network.apply(params.network, features))
         log_policy = jax.nn.log_softmax(mask_illegal(scores, obs.legal))
         return mask_illegal(log_policy, obs.legal), value
 
@@ -195,6 +235,14 @@ class PPO:
         """Environment steps since learning began, which all schedules count."""
         updates = self.config.epochs * self.config.minibatches
         return learner.gradient_steps / updates * self.spec.steps_per_iteration
+
+    def concern(self, metrics: dict[str, float], done: float) -> str | None:
+        if done > 0.5 or metrics["entropy"] > COLLAPSED * math.log(self.spec.num_actions):
+            return None
+        return (
+            f"the policy's entropy has fallen to {metrics['entropy']:.2g} early: it hardly tries anything new; "
+            "a larger --entropy-weight keeps it trying"
+        )
 
     def with_weights(self, learner: PPOLearner, params: Any) -> PPOLearner:
         return learner._replace(params=params)

@@ -63,6 +63,9 @@ class QLearner:
         """The share of random actions now."""
         return epsilon_at(learner.hparams, self.env_steps(learner))
 
+    def concern(self, metrics: dict[str, float], done: float) -> str | None:
+        return None
+
     def env_steps(self, learner: Any) -> Array:
         """Environment steps since learning began, which all schedules count."""
         return learner.gradient_steps / self.updates * self.spec.steps_per_iteration

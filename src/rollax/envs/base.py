@@ -18,7 +18,8 @@ class Environment(Protocol):
 
     `step` resets by itself: the observation and state that it returns are already of the next
     episode, and `info["final_observation"]` is the true successor.  An observation is an array, a
-    pytree of arrays, or an `Observation` with a mask of legal actions.
+    pytree of arrays, or an `Observation` with a mask of legal actions, of which there must be one
+    as long as the episode runs.
     """
 
     def reset(self, key: Key, params: Any) -> tuple[Any, EnvState]: ...
@@ -65,14 +66,12 @@ class Task:
         return Step(self.observe(obs), state, reward, *flags, self.observe(info["final_observation"]))
 
     def observe(self, raw: Any) -> Observation:
-        """An observation without its oddities: numbers as flags, and never a mask with no legal action."""
+        """An observation without its oddities: a number, or numbers that are 0 or 1, as flags."""
         obs = raw if isinstance(raw, Observation) else Observation(raw)
         if self.one_hot:
             obs = obs._replace(features=jax.nn.one_hot(obs.features, self.one_hot))
         if self.binary:
             obs = obs._replace(features=obs.features.astype(bool))
-        if obs.legal is not None:
-            obs = obs._replace(legal=obs.legal | ~jnp.any(obs.legal, axis=-1, keepdims=True))
         return obs
 
 

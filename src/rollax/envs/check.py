@@ -51,6 +51,8 @@ def check_environment(name: str, steps: int) -> list[str]:
         problems.append("an observation is not finite")
     if not np.all(np.isfinite(rollout.reward)):
         problems.append("a reward is not finite")
+    if rollout.obs.legal is not None and not np.all(np.any(rollout.obs.legal, axis=-1)):
+        problems.append("no action is legal in a running episode")
     if not _equal(first, again):
         problems.append("reset with the same key gives different observations")
     if _equal(first, other):

@@ -10,14 +10,18 @@ import jax.numpy as jnp
 
 from rollax.agents.base import Agent, Learner, Memory
 from rollax.envs.base import Envs, Task, reset_envs, step_envs
-from rollax.types import Array, Key, Metrics, Transition
+from rollax.types import Array, Key, Metrics, Observation, Transition
 
 # A window is a row of sums: of ended episodes, of iterations that learnt, then of the agent's own metrics.
 WINDOW_COLUMNS = ("episodes", "return_sum", "length_sum", "learnt")
+LEGAL = "legal actions"  # what is watched beside numbers
 
 
 class Health(NamedTuple):
-    """The first number of a member that was not finite; its learner stays as it was before."""
+    """What went wrong first with a member: a number that is not finite, or a state without a legal action.
+
+    Its learner stays as it was before.
+    """
 
     cause: Array  # 0 while all is well, else 1 + an index into `Loop.watched(...)`
     iteration: Array
@@ -82,7 +86,7 @@ class Loop:
     def examine(self, state: TrainState, learner: Learner, rollout: Transition, metrics: Metrics) -> Health:
         """The member's health after this iteration: what came first stays."""
         seen = _floats((rollout.obs.features, rollout.next_obs.features))
-        tensors = [rollout.reward, *seen, metrics["loss"], *jax.tree.leaves(learner.params)]
+        tensors = [*stuck(rollout.obs), rollout.reward, *seen, metrics["loss"], *jax.tree.leaves(learner.params)]
         # One reduction for each: the largest of a tensor with a NaN in it is NaN, which is below nothing.
         broken = jnp.stack([~(jnp.max(jnp.abs(tensor)) < jnp.inf) for tensor in tensors])
         cause = jnp.where(jnp.any(broken), 1 + jnp.argmax(broken), 0).astype(jnp.int32)
@@ -95,8 +99,14 @@ class Loop:
     def watched(self, learner: Learner) -> list[str]:
         """What `examine` looks at, by name."""
         params = [f"weights {leaf_name(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(learner.params)]
-        features = self.task.observation.features
-        return ["rewards", *("observations" for _ in _floats((features, features))), "loss", *params]
+        features, legal = self.task.observation
+        mask = [] if legal is None else [LEGAL]
+        return [*mask, "rewards", *("observations" for _ in _floats((features, features))), "loss", *params]
+
+
+def stuck(obs: Observation) -> list[Array]:
+    """For a mask, a number for each observation that is not finite where no action is legal."""
+    return [] if obs.legal is None else [jnp.where(jnp.any(obs.legal, axis=-1), 0.0, jnp.inf)]
 
 
 def leaf_name(path: Any) -> str:

@@ -21,6 +21,7 @@ from rollax.errors import (
     PREEMPTED,
     CheckpointError,
     ConfigError,
+    EnvError,
     NumericError,
     ResourceError,
     RollaxError,
@@ -32,7 +33,7 @@ from rollax.training.console import Console, duration, table, warn
 from rollax.training.evaluate import Best
 from rollax.training.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
 from rollax.training.jax_program import LOG_ROWS, Programs
-from rollax.training.loop import TrainState
+from rollax.training.loop import LEGAL, TrainState
 from rollax.training.plan import Plan, check_memory, make_plan, memory_size
 from rollax.training.result import Result, starting_weights
 
@@ -62,6 +63,7 @@ class Session:
     times: Times
     failed: dict[int, dict[str, Any]] = field(default_factory=dict)
     saved_step: int = 0  # of the newest checkpoint
+    concerned: bool = False  # the agent's worries have been told
     last_return: float | None = None  # mean over members, of the episodes in the last row
     started: float = field(default_factory=time.perf_counter)
 
@@ -238,10 +240,15 @@ def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
 
 
 def note_failures(session: Session, state: TrainState) -> None:
-    """Says once of each member that it met a number that is not finite."""
+    """Says once of each member that it met a number that is not finite.  Raises EnvError where no action is legal."""
     for member, failure in records.failures(session.plan, state.health).items():
         if member not in session.failed:
             session.failed[member] = failure
+            if failure["tensor"] == LEGAL:
+                raise EnvError(
+                    f"{session.plan.experiment.env} left no legal action in a running episode, "
+                    f"by step {failure['step']:,}; its mask must allow one until the episode ends"
+                )
             seed = session.plan.members[member].seed
             warn(
                 f"member {member} (seed {seed}) stopped at step {failure['step']:,}: {failure['tensor']} not finite; "
@@ -251,10 +258,24 @@ def note_failures(session: Session, state: TrainState) -> None:
 
 def add_metrics(session: Session, rows: list[dict[str, Any]]) -> None:
     session.metrics.add(rows)
+    tell_concerns(session, rows)
     if rows:
         returns = [row["episode_return_mean"] for row in rows if row["step"] == rows[-1]["step"]]
         ended = [value for value in returns if value is not None]
         session.last_return = float(np.mean(ended)) if ended else session.last_return
+
+
+def tell_concerns(session: Session, rows: list[dict[str, Any]]) -> None:
+    """Passes on what the agent finds worrying in its metrics, once in a run."""
+    agent, last = session.plan.program.loop.agent, session.plan.total * session.plan.steps_per_iteration
+    for row in rows:
+        metrics = {name: row[name] for name in agent.metric_names}
+        if session.concerned or None in metrics.values():
+            continue
+        concern = agent.concern(metrics, row["step"] / last)
+        if concern is not None:
+            warn(f"member {row['member']}, step {row['step']:,}: {concern}")
+            session.concerned = True
 
 
 def save(session: Session, state: TrainState, best: Best, iteration: int) -> None:

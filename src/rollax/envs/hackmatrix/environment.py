@@ -74,8 +74,9 @@ class HackMatrix:
         return obs, following, done.reward, done.over, jnp.bool_(False), info
 
     def see(self, state: State) -> Observation:
-        view = self.observe(state)
-        return Observation(view._replace(programs=view.programs.astype(jnp.float32)), self.legal(state))
+        """What an agent is shown.  Where no action is legal it is offered all: any one ends the game."""
+        view, legal = self.observe(state), self.legal(state)
+        return Observation(view._replace(programs=view.programs.astype(jnp.float32)), legal | ~jnp.any(legal))
 
     # -- games one by one
 

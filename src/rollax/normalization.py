@@ -1,0 +1,148 @@
+"""Running statistics, and the parts that bring observations and rewards to a common size with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from rollax.limits import POSITIVE, Limit
+from rollax.types import Array, EnvSpec, Transition
+
+TINY = 1e-8  # added to variances
+
+
+class Moments(NamedTuple):
+    """Mean and variance of all that was counted, element by element."""
+
+    count: Array  # float32
+    mean: Any  # a tree of float32
+    variance: Any  # the same tree; 1 before anything is counted
+
+
+def no_moments(shapes: Any) -> Moments:
+    """Nothing counted yet, for a tree of arrays or shapes."""
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), shapes)
+    return Moments(jnp.float32(0), zeros, jax.tree.map(jnp.ones_like, zeros))
+
+
+def with_batch(moments: Moments, batch: Any) -> Moments:
+    """The moments with rows `[N, ...]` counted too (Chan et al. 1979)."""
+    added = jnp.float32(len(jax.tree.leaves(batch)[0]))
+    count = moments.count + added
+    share = added / count
+
+    def mean_of(mean: Array, rows: Array) -> Array:
+        return mean + share * (jnp.mean(rows.astype(jnp.float32), axis=0) - mean)
+
+    def variance_of(mean: Array, variance: Array, rows: Array) -> Array:
+        rows = rows.astype(jnp.float32)
+        apart = jnp.mean(rows, axis=0) - mean
+        return (1 - share) * variance + share * jnp.var(rows, axis=0) + share * (1 - share) * apart**2
+
+    means = jax.tree.map(mean_of, moments.mean, batch)
+    return Moments(count, means, jax.tree.map(variance_of, moments.mean, moments.variance, batch))
+
+
+class Observations(Protocol):
+    """What a network is shown of an observation's features.  What was learnt of them is part of the weights."""
+
+    def init(self, spec: EnvSpec) -> Any: ...
+
+    def show(self, known: Any, features: Any) -> Any:
+        """Features `[B, ...]` as the network gets them."""
+        ...
+
+    def update(self, known: Any, features: Any) -> Any:
+        """What is known after features `[N, ...]` were seen."""
+        ...
+
+
+@dataclass(frozen=True)
+class RawObservations:
+    """Features as they are."""
+
+    def init(self, spec: EnvSpec) -> tuple:
+        return ()
+
+    def show(self, known: tuple, features: Any) -> Any:
+        return features
+
+    def update(self, known: tuple, features: Any) -> tuple:
+        return known
+
+
+@dataclass(frozen=True)
+class NormalizedObservations:
+    """Features less their running mean, over their running deviation, within limits."""
+
+    observation_limit: float = 10.0  # Normalised features are cut to plus and minus this.
+    limits: ClassVar[dict[str, Limit]] = {"observation_limit": POSITIVE}
+
+    def init(self, spec: EnvSpec) -> Moments:
+        return no_moments(spec.observation.features)
+
+    def show(self, known: Moments, features: Any) -> Any:
+        def scaled(x: Array, mean: Array, variance: Array) -> Array:
+            deviations = (x.astype(jnp.float32) - mean) * jax.lax.rsqrt(variance + TINY)
+            return jnp.clip(deviations, -self.observation_limit, self.observation_limit)
+
+        return jax.tree.map(scaled, features, known.mean, known.variance)
+
+    def update(self, known: Moments, features: Any) -> Moments:
+        return with_batch(known, features)
+
+
+class Rewards(Protocol):
+    """What is learnt from in place of rewards.  What it remembers is part of the agent's memory."""
+
+    def init(self, spec: EnvSpec) -> Any: ...
+
+    def scale(self, known: Any, rollout: Transition, discount: Array | float) -> tuple[Array, Any]:
+        """Rewards `[T, B]` to learn from, and what is known after this rollout."""
+        ...
+
+
+@dataclass(frozen=True)
+class RawRewards:
+    """Rewards as they are."""
+
+    def init(self, spec: EnvSpec) -> tuple:
+        return ()
+
+    def scale(self, known: tuple, rollout: Transition, discount: Array | float) -> tuple[Array, tuple]:
+        return rollout.reward, known
+
+
+class RewardStatistics(NamedTuple):
+    """What rewards have come to."""
+
+    running: Array  # [B]: discounted sums of each environment's episode so far
+    moments: Moments  # of those sums, at every step
+
+
+@dataclass(frozen=True)
+class NormalizedRewards:
+    """Rewards over the running deviation of discounted sums of them; their sign and their zero stay."""
+
+    reward_limit: float = 10.0  # Normalised rewards are cut to plus and minus this.
+    limits: ClassVar[dict[str, Limit]] = {"reward_limit": POSITIVE}
+
+    def init(self, spec: EnvSpec) -> RewardStatistics:
+        return RewardStatistics(jnp.zeros(spec.num_envs), no_moments(jnp.float32(0)))
+
+    def scale(
+        self, known: RewardStatistics, rollout: Transition, discount: Array | float
+    ) -> tuple[Array, RewardStatistics]:
+        def step(running: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+            reward, ended = row
+            total = discount * running + reward
+            return jnp.where(ended, 0.0, total), total
+
+        ended = rollout.terminated | rollout.truncated
+        running, totals = jax.lax.scan(step, known.running, (rollout.reward, ended))
+        moments = with_batch(known.moments, totals.reshape(-1))
+        scaled = rollout.reward * jax.lax.rsqrt(moments.variance + TINY)
+        return jnp.clip(scaled, -self.reward_limit, self.reward_limit), RewardStatistics(running, moments)
