@@ -104,11 +104,11 @@ PPO_MINATAR: dict[str, Any] = {
     "rollout_length": 64,
     "epochs": 4,
     "minibatches": 8,
-    "learning_rate": 1e-3,
+    "learning_rate": 2e-3,
     "learning_rate_end": 0.0,
     "learning_rate_steps": 1e7,
-    "max_grad_norm": 0.5,
-    "entropy_weight": 0.01,
+    "max_grad_norm": 10.0,
+    "entropy_weight": 0.03,
 }
 PPO_HACKMATRIX: dict[str, Any] = {
     "steps": 50_000_000,
