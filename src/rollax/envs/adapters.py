@@ -76,7 +76,8 @@ def to_task(env: Any, params: Any, name: str) -> Task:
     for what, value in {"reward": reward, "terminated": terminated, "truncated": truncated}.items():
         if getattr(value, "shape", None) != ():
             raise EnvError(f"{name}: step must return one number as {what}, not {_outline(value)}")
-    task = Task(env, params, Observation(None), num_actions, one_hot, interval, _binary(env))
+    costly = bool(getattr(env, "costly", False))
+    task = Task(env, params, Observation(None), num_actions, one_hot, interval, _binary(env), costly)
     observation = _shapes(name, "the observation", task.observe, raw)
     legal = observation.legal
     if legal is not None and (legal.shape != (num_actions,) or legal.dtype != bool):

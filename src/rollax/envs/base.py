@@ -51,6 +51,7 @@ class Task:
     one_hot: int = 0  # an observation that is a number below this becomes a vector of as many flags
     truncation_interval: int = 1
     binary: bool = False  # every number of an observation is 0 or 1, so it is kept as a flag
+    costly: bool = False  # its own arithmetic is a good part of a run, and worth the compiler's best
 
     def spec(self, num_envs: int, rollout_length: int) -> EnvSpec:
         return EnvSpec(self.observation, self.num_actions, num_envs, rollout_length, self.truncation_interval)

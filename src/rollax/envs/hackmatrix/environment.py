@@ -46,6 +46,7 @@ class HackMatrix:
     keys = drawing.KEYS
     default_params = None
     truncation_interval = 1 << 30  # no time limit
+    costly = True  # to step, beside a network
 
     # -- the library's protocol
 
