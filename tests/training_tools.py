@@ -12,7 +12,7 @@ from rollax.agents.names import AGENTS
 from rollax.envs.base import Task
 from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.training.evaluate import Evaluator
-from rollax.training.jax_program import NONE, JaxProgram
+from rollax.training.jax_program import LIGHT, NONE, JaxProgram
 from rollax.training.loop import Loop, TrainState
 from rollax.types import Observation
 
@@ -38,7 +38,7 @@ def make_program(task: Task, config: Any, num_envs: int = 8, rollout_length: int
     return JaxProgram(Loop(agent, task, num_envs, rollout_length), evaluator, **options)
 
 
-def runner(program: JaxProgram, keys: jax.Array, hparams: Any, warm_up: int = 0) -> Any:
+def runner(program: JaxProgram, keys: jax.Array, hparams: Any, warm_up: int = 0, level: dict = NONE) -> Any:
     """A compiled `run(keys, hparams, stop)`: a new population, its warm-up, and its learning up to `stop`."""
 
     def run(keys: jax.Array, hparams: Any, stop: jax.Array) -> TrainState:
@@ -47,7 +47,7 @@ def runner(program: JaxProgram, keys: jax.Array, hparams: Any, warm_up: int = 0)
             state, _ = program.repeat(state, jnp.int32(warm_up), LOG, learn=False)
         return program.repeat(state, stop, LOG, learn=True)[0]
 
-    compiled = compile_lightly(run, keys, hparams, jnp.int32(0))
+    compiled = compile_lightly(run, keys, hparams, jnp.int32(0), level=level)
     return lambda keys, hparams, stop: compiled(keys, hparams, jnp.int32(stop))
 
 
@@ -65,9 +65,9 @@ def advance(program: JaxProgram, state: TrainState, stop: int) -> TrainState:
     return continuer(program, state)(state, stop)
 
 
-def compile_lightly(function: Any, *arguments: Any) -> Any:
-    """Compiles as the library does, in half the time that the compiler's last level would take."""
-    return jax.jit(function).lower(*arguments).compile(NONE if jax.default_backend() == "cpu" else None)
+def compile_lightly(function: Any, *arguments: Any, level: dict = NONE) -> Any:
+    """Compiles in half the time that the compiler's last level would take; `NONE` for what runs for a moment only."""
+    return jax.jit(function).lower(*arguments).compile(level if jax.default_backend() == "cpu" else None)
 
 
 def small(name: str, **changes: Any) -> Any:
@@ -107,7 +107,7 @@ def solve(name: str, task: Task, iterations: int = 1_500, **changes: Any) -> tup
     known = {key: value for key, value in settings.items() if hasattr(usual, key)}
     warm_up = 0 if rollout > 1 else 32
     keys, hparams = seed_keys(0), stack_hparams(1, name, **known)
-    state = runner(program, keys, hparams, warm_up)(keys, hparams, warm_up + iterations // rollout)
+    state = runner(program, keys, hparams, warm_up, LIGHT)(keys, hparams, warm_up + iterations // rollout)
     return program.loop.agent, jax.tree.map(lambda leaf: leaf[0], state.learner)
 
 
