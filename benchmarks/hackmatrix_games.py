@@ -87,7 +87,10 @@ def main() -> None:
     print(
         f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {options.games} games of at most {options.most} steps"
     )
-    show("random legal actions", player(HackMatrix(), random_legal, options.games, options.most)(None))
+    show(
+        "random legal actions",
+        player(HackMatrix(undo_across_stages=False), random_legal, options.games, options.most)(None),
+    )
     if not options.run:
         return
     members = range(len(population(Result(options.run).experiment)))

@@ -198,7 +198,7 @@ def random_scenario(rng: random.Random) -> dict[str, Any]:
     player |= {"dataSiphons": rng.randint(0, 2), "attackDamage": rng.randint(1, 3)}
     enemies = [
         {
-            "type": rng.choice(ENEMY_NAMES), "row": r, "col": c, "hp": rng.randint(1, 2), "stunned": flag(),
+            "type": rng.choice(ENEMY_NAMES), "row": r, "col": c, "hp": rng.randint(1, 3), "stunned": flag(),
             "spawnedFromSiphon": flag(), "isFromScheduledTask": flag(), "disabledTurns": rng.choice([0, 0, 0, 1, 2]),
         }
         for r, c in some(9, repeat=flag())

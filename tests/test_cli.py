@@ -146,7 +146,7 @@ def test_a_run_is_trained_evaluated_drawn_and_repeated(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     done = command("train", "double", *SMALL, "--seeds", 2, "--seed", 7, "--steps", 2_000, "--run-dir", first)
     assert done.returncode == 0, done.stderr
-    assert "greedy return" in done.stdout
+    assert "return" in done.stdout
     assert str(first) in done.stdout
     assert "curve.png" in done.stdout
     assert [member["seed"] for member in summary(first)["members"]] == [7, 8]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -127,22 +128,16 @@ def test_everything_wrong_is_told_at_once():
 
 
 def test_no_walk_is_longer_than_the_search():
-    """The longest winding way on 6 x 6 cells, 23 steps, is found; cells that no way leads to are not."""
-    way = (
-        [(0, c) for c in range(6)]
-        + [(1, 5)]
-        + [(2, c) for c in range(5, -1, -1)]
-        + [(3, 0)]
-        + [(4, c) for c in range(6)]
-    )
-    way += [(5, 5)]
+    """The longest way that never comes near itself, 24 of 36 cells, is found; cells that no way leads to are not."""
+    way = [0, 6, 12, 18, 24, 30, 31, 32, 26, 27, 21, 15, 14, 8, 2, 3, 4, 10, 11, 17, 23, 29, 35, 34]
+    assert all(abs(a - b) in (1, 6) for a, b in itertools.pairwise(way))
     flags = np.zeros(36, bool)
-    flags[[6 * r + c for r, c in way]] = True
+    flags[way] = True
     passable = board.set_of_flags(jnp.asarray(flags))
-    steps, found = board.walk(board.cell_set(jnp.int32(0)), passable, board.cell_set(jnp.int32(35)))
-    assert int(steps) == len(way) - 1
+    steps, found = board.walk(board.cell_set(jnp.int32(0)), passable, board.cell_set(jnp.int32(34)))
+    assert int(steps) == 23 == board.LONGEST_WALK
     assert bool(found.any())
-    steps, found = board.walk(board.cell_set(jnp.int32(0)), passable, board.cell_set(jnp.int32(6)))
+    steps, found = board.walk(board.cell_set(jnp.int32(0)), passable, board.cell_set(jnp.int32(1)))
     assert int(steps) == 0
     assert not bool(found.any())
 
@@ -289,6 +284,24 @@ def test_where_nothing_is_legal_an_agent_is_offered_everything():
         assert float(reward) == 0.0
 
 
+def test_poly_may_lift_hp_above_every_type():
+    """A virus that a scenario gives 3 hp has lost -1, and as a daemon has 4."""
+    scenario = {"player": {"row": 0, "col": 0, "credits": 1, "energy": 1}, "ownedPrograms": [9]}
+    state = GAME.from_scenario(scenario | {"enemies": [{"type": "virus", "row": 5, "col": 4, "hp": 3}]}, KEY)
+    seen = set()
+    for seed in range(12):
+        (enemy,) = GAME.internals(STEP(jax.random.key(seed), state, 9)[0])["enemies"]
+        assert not enemy["is_stunned"]
+        seen.add((enemy["type"], enemy["hp"]))
+    assert seen == {("daemon", 4), ("glitch", 3), ("cryptog", 3)}
+
+
+def test_null_is_absent_and_counts_have_no_cap():
+    scenario = {"player": {"row": 0, "col": 0, "hp": None, "credits": 2_000_000}, "stage": None, "ownedPrograms": None}
+    found = GAME.internals(GAME.from_scenario(scenario, KEY))
+    assert (found["player"]["hp"], found["player"]["credits"], found["stage"]) == (3, 2_000_000, 1)
+
+
 def test_undo_across_stages_can_be_switched_off():
     scenario = {"player": {"row": 5, "col": 3, "credits": 2}, "ownedPrograms": [14]}
     for allowed in (True, False):
@@ -307,6 +320,7 @@ def test_the_history_keeps_the_newest_and_counts_what_it_drops():
     for action in (0, 0, 0, 0, 3):
         state, _, _ = step(KEY, state, action)
     assert (int(state.history.count), int(state.history.dropped)) == (3, 2)
+    assert int(jax.jit(game.step)(KEY, state, 0)[-1]["dropped_snapshots"]) == 3
     places = []
     while bool(game.legal(state)[14]):
         state, _, _ = step(KEY, state, 14)
@@ -315,11 +329,15 @@ def test_the_history_keeps_the_newest_and_counts_what_it_drops():
 
 
 def test_enemies_without_a_place_are_counted():
+    """In the state, and in what a step tells; snapshots beyond the history's depth as well."""
     crowd = [{"type": "daemon", "row": r, "col": c, "hp": 3} for r in range(1, 6) for c in range(6)]
     crowd += [{"type": "daemon", "row": 0, "col": c, "hp": 3} for c in (4, 5)]
     coming = [{"row": 0, "col": c, "turnsRemaining": 1, "enemyType": "virus"} for c in (1, 2, 3)]
     scenario = {"player": {"row": 0, "col": 0, "energy": 1}, "enemies": crowd, "transmissions": coming}
     state = GAME.from_scenario(scenario | {"ownedPrograms": [10]}, KEY)
+    info = AUTO(KEY, state, 10)[-1]
+    assert int(info["dropped_enemies"]) == 3
+    assert int(info["dropped_snapshots"]) == 0
     state, _, _ = STEP(KEY, state, 10)
     assert int(state.dropped) == 3
     assert len(GAME.internals(state)["enemies"]) == 32

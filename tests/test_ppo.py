@@ -15,7 +15,10 @@ from training_tools import advance, make_program, seed_keys, small, solve, stack
 from rollax.agents.names import AGENTS
 from rollax.agents.ppo import Lesson, PPOHParams, of_action
 from rollax.agents.rollouts import flatten_time
+from rollax.errors import ConfigError
+from rollax.experiment import make_experiment
 from rollax.normalization import NormalizedObservations, RawObservations
+from rollax.training.plan import make_plan
 from rollax.types import Observation
 
 DISCOUNT = 0.7
@@ -226,6 +229,11 @@ def test_an_early_collapse_is_a_concern():
     assert agent.concern({"entropy": 0.5}, 0.1) is None
     assert agent.concern({"entropy": 0.001}, 0.9) is None
     assert "--entropy-weight" in agent.concern({"entropy": 0.001}, 0.1)
+
+
+def test_a_torso_that_knows_its_features_wants_them_raw():
+    with pytest.raises(ConfigError, match="try observations=raw or torso=mlp"):
+        make_plan(make_experiment("ppo", env="HackMatrix-v0", observations="normalized"))
 
 
 def test_evaluations_take_the_likeliest_action_or_draw():

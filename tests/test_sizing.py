@@ -26,7 +26,7 @@ def test_a_machine_gets_what_it_can_use(memory):
     experiment, line = sizing.fit_to_device(ppo())
     assert experiment.loop.num_envs == 256
     assert "num_envs=256 (was 32), which takes" in line
-    assert "of the 1000 MiB that are free; more add little speed on a CPU" in line
+    assert "of the 1000 MiB that are free; the most that are chosen for a CPU" in line
 
 
 def test_memory_sets_a_limit(memory):
@@ -38,6 +38,13 @@ def test_memory_sets_a_limit(memory):
     sizes = [sizing.memory_need(sizing.with_envs(experiment, count), limit) for count in (chosen, 2 * chosen)]
     assert sizes[0] <= limit < sizes[1]
     assert "more would not fit" in line
+
+
+def test_a_run_that_is_too_large_anyway_is_told(memory):
+    memory(MEGABYTE // 100)
+    experiment, line = sizing.fit_to_device(ppo())
+    assert experiment.loop.num_envs == 1
+    assert line == "auto-tune: num_envs=1 (was 32); even so few take more than half of the 0 MiB that are free"
 
 
 def test_the_length_of_the_run_sets_a_limit(memory):

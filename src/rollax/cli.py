@@ -179,7 +179,7 @@ class Eval:
 
 
 def eval_command(arguments: list[str]) -> int:
-    options = parse(Eval, arguments, "rollax eval", "Play greedy episodes with every member of a run.")
+    options = parse(Eval, arguments, "rollax eval", "Play episodes with every member of a run, without exploring.")
     from rollax.training.console import table
     from rollax.training.result import evaluate_run
 

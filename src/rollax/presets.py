@@ -98,6 +98,7 @@ PPO_CARTPOLE: dict[str, Any] = {
 }
 PPO_MINATAR: dict[str, Any] = {
     "torso": "minatar",
+    "hidden": (64, 64),
     "shared": True,
     "steps": 10_000_000,
     "num_envs": 128,
@@ -111,6 +112,7 @@ PPO_MINATAR: dict[str, Any] = {
     "entropy_weight": 0.03,
 }
 PPO_HACKMATRIX: dict[str, Any] = {
+    "hidden": (64, 64),
     "steps": 50_000_000,
     "shared": True,
     "num_envs": 1_024,

@@ -17,6 +17,8 @@ from rollax.types import Array, Observation
 class Torso(nn.Module):
     """From the features of observations, a tree of `[B, ...]`, to one vector `[B, D]` for each."""
 
+    reads_raw: ClassVar[bool] = False  # it knows what single features mean, so they must come as they are
+
     def problems(self, observation: Observation) -> list[str]:
         """What is wrong with this torso for such observations, each with its fix."""
         return []

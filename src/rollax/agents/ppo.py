@@ -84,7 +84,10 @@ class PPOConfig:
         return PPO(self, spec)
 
     def problems(self, spec: EnvSpec) -> list[str]:
-        return self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches)
+        found = self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches)
+        if self.torso.reads_raw and not isinstance(self.observations, RawObservations):
+            found.append("observations=normalized hides what this torso looks for; try observations=raw or torso=mlp")
+        return found
 
     def least_warm_up(self, spec: EnvSpec) -> int:
         return 0

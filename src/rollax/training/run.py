@@ -349,7 +349,7 @@ def show_members(console: Console, summary: dict[str, Any]) -> None:
         ]
         for member in members
     ]
-    console.say(table(["member", "seed", *varied, "greedy return", "std", "status"], rows))
+    console.say(table(["member", "seed", *varied, "return", "std", "status"], rows))
 
 
 @contextmanager

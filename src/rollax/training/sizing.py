@@ -12,8 +12,8 @@ from rollax.experiment import Experiment
 from rollax.training.jax_program import nbytes
 from rollax.training.plan import available_bytes, make_plan, memory_size
 
-# Beyond so many environments more of them hardly add speed: HackMatrix makes 68 k steps/s with 256 on two CPU cores
-# and 77 k with 1,024; an H200 is busy with 4,096.
+# The most environments that are chosen.  HackMatrix makes 68 k steps/s with 256 on two CPU cores and 77 k with 1,024;
+# an H200 goes on to gain beyond 4,096, but every environment more is a larger batch and fewer gradient steps as well.
 ENOUGH = {"cpu": 256, "gpu": 4_096, "tpu": 4_096}
 SHARE_OF_MEMORY = 0.5  # of what is free: a card of 15 GB serves a screen and other programs as well
 LEAST_ITERATIONS = 100  # of a run: fewer are too few chances to learn
@@ -37,14 +37,16 @@ def fit_to_device(experiment: Experiment) -> tuple[Experiment, str]:
     candidates = long or dividing[:1]
     sizes = ((n, memory_need(with_envs(experiment, n), SHARE_OF_MEMORY * free)) for n in reversed(candidates))
     chosen, size = next(((n, size) for n, size in sizes if size <= SHARE_OF_MEMORY * free), (candidates[0], None))
-    if chosen < candidates[-1]:
+    if size is None:
+        reason = f"even so few take more than half of the {memory_size(free)} that are free"
+    elif chosen < candidates[-1]:
         reason = "more would not fit into half of it"
     elif chosen < enough:
         reason = f"more would leave fewer than {LEAST_ITERATIONS} iterations"
     else:
-        reason = f"more add little speed on a {backend.upper()}"
-    taken = f"which takes {memory_size(size)} of the {memory_size(free)} that are free" if size else "the least"
-    line = f"auto-tune: num_envs={chosen} (was {experiment.loop.num_envs}), {taken}; {reason}"
+        reason = f"the most that are chosen for a {backend.upper()}"
+    taken = f", which takes {memory_size(size)} of the {memory_size(free)} that are free" if size else ""
+    line = f"auto-tune: num_envs={chosen} (was {experiment.loop.num_envs}){taken}; {reason}"
     return with_envs(experiment, chosen), line
 
 

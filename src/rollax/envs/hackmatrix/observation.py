@@ -36,11 +36,6 @@ def observe(state: State) -> View:
     return View(observe_player(state), owned_programs(state).astype(jnp.int32), observe_grid(state))
 
 
-def flatten(view: View) -> Array:
-    """The observation as one vector of 1545 numbers."""
-    return jnp.concatenate([view.player, view.programs.astype(jnp.float32), view.grid.reshape(-1)])
-
-
 def owned_programs(state: State) -> Array:
     return (state.owned >> jnp.arange(NUM_PROGRAMS, dtype=jnp.uint32)) & 1 == 1
 

@@ -57,7 +57,8 @@ NAMES = (
     *FIELDS, "ownedPrograms", "stage", "turn", "showActivated", "scheduledTasksDisabled", "siphonedCells", "stepActive",
     "atkPlusUses", "scheduledTaskInterval", "nextScheduledTaskTurn",
 )  # fmt: skip
-MOST = 30_000  # of any count in a scenario
+MOST = 30_000  # of a count that is packed with others
+COUNTLESS = 1_000_000_000  # what nothing in the game limits
 
 
 class Reader:
@@ -67,7 +68,7 @@ class Reader:
         self.problems: list[str] = []
 
     def number(self, data: Any, name: str, where: str, default: int | None, low: int = 0, high: int = MOST) -> int:
-        value = data.get(name, default)
+        value = default if data.get(name) is None else data[name]
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             missing = "is missing" if value is None else f"is {value!r}"
             self.problems.append(f"{where}{name} {missing}; give a whole number from {low} to {high}")
@@ -105,6 +106,13 @@ class Reader:
             self.known(item, FIELDS[name], f"{name}[{place}].")
         return [(f"{name}[{place}].", item) for place, item in enumerate(value)]
 
+    def items(self, data: Any, name: str) -> list[Any]:
+        value = data.get(name)
+        if value is None or isinstance(value, list | tuple):
+            return list(value or ())
+        self.problems.append(f"{name} must be a list")
+        return []
+
     def known(self, data: dict, names: tuple[str, ...], where: str = "") -> None:
         self.problems += [
             f"{where}{name} is no field; {did_you_mean(name, names)}" for name in data if name not in names
@@ -129,14 +137,14 @@ def load(data: dict[str, Any], history: History) -> State:
         "transmissions": _transmissions(read, data),
         "owned": np.uint32(_owned(read, data)),
         "stage": read.number(data, "stage", "", 1, 1, LAST_STAGE),
-        "turn": read.number(data, "turn", "", 0),
+        "turn": read.number(data, "turn", "", 0, high=COUNTLESS),
         "exit": _exit(read, data),
         "show": read.flag(data, "showActivated", ""),
         "calm": read.flag(data, "scheduledTasksDisabled", ""),
         "step": read.flag(data, "stepActive", ""),
         "attack_uses": read.number(data, "atkPlusUses", "", 0),
         "interval": read.number(data, "scheduledTaskInterval", "", FIRST_INTERVAL),
-        "next_task": read.number(data, "nextScheduledTaskTurn", "", FIRST_INTERVAL),
+        "next_task": read.number(data, "nextScheduledTaskTurn", "", FIRST_INTERVAL, high=COUNTLESS),
         "pending": 0,
         "dropped": 0,
         "history": history,
@@ -157,11 +165,11 @@ def _player(read: Reader, data: dict) -> Player:
     values: dict[str, Any] = {
         "cell": read.cell(player, where),
         "hp": read.number(player, "hp", where, MAX_HP, 0, MAX_HP),
-        "credits": read.number(player, "credits", where, 0),
-        "energy": read.number(player, "energy", where, 0),
-        "siphons": read.number(player, "dataSiphons", where, 0),
-        "attack": read.number(player, "attackDamage", where, 1),
-        "score": read.number(player, "score", where, 0, -MOST),
+        "credits": read.number(player, "credits", where, 0, high=COUNTLESS),
+        "energy": read.number(player, "energy", where, 0, high=COUNTLESS),
+        "siphons": read.number(player, "dataSiphons", where, 0, high=COUNTLESS),
+        "attack": read.number(player, "attackDamage", where, 1, high=COUNTLESS),
+        "score": read.number(player, "score", where, 0, -COUNTLESS, COUNTLESS),
     }
     return Player(**values)
 
@@ -178,10 +186,9 @@ def _exit(read: Reader, data: dict) -> int:
 
 
 def _owned(read: Reader, data: dict) -> int:
-    actions = data.get("ownedPrograms") or []
     last = FIRST_PROGRAM + len(PROGRAMS) - 1
     owned = 0
-    for place, action in enumerate(actions):
+    for place, action in enumerate(read.items(data, "ownedPrograms")):
         item = {"action": action}
         owned |= 1 << (
             read.number(item, "action", f"ownedPrograms[{place}].", None, FIRST_PROGRAM, last) - FIRST_PROGRAM
@@ -261,7 +268,7 @@ def _grid(read: Reader, data: dict) -> Grid:
             grid["credits"][cell], grid["energy"][cell] = credits_, 0
         elif energy:
             grid["credits"][cell], grid["energy"][cell] = 0, energy
-    for place, pair in enumerate(data.get("siphonedCells") or []):
+    for place, pair in enumerate(read.items(data, "siphonedCells")):
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             read.problems.append(f"siphonedCells[{place}] must be [row, col]")
             continue
@@ -283,7 +290,14 @@ def _program(read: Reader, item: dict, where: str) -> int:
 
 
 def read(state: State) -> dict[str, Any]:
-    """A game's values as plain Python, hidden ones included; enemies and transmissions in their order."""
+    """A game's values as plain Python, hidden ones included.
+
+    `player` with the names of a scenario; `stage`, `turn_count`, `exit` (`row`, `col`), `owned_programs` (as actions),
+    the flags `show`, `calm` and `step_active`, `atk_plus_uses`, `scheduled_task_interval`, `next_scheduled_task_turn`,
+    `pending_siphon_transmissions`, `snapshots` (how often UNDO could go back), and, in their order, `enemies` (`row`,
+    `col`, `type`, `hp`, `disabled_turns`, `is_stunned`, `spawned_from_siphon`, `is_from_scheduled_task`) and
+    `transmissions` (`row`, `col`, `turns`, `type` and the same two origins).
+    """
     host = jax.tree.map(np.asarray, jax.device_get(state._replace(history=state.history._replace(rows=jnp.zeros(0)))))
     player, enemies, trans = host.player, host.enemies, host.transmissions
     order = sorted(np.flatnonzero(trans.present).tolist(), key=lambda cell: int(trans.order[cell]))

@@ -64,11 +64,11 @@ class Enemies(Packed):
     alive = Field("words", 0, 1)
     cell = Field("words", 1, 6)
     kind = Field("words", 7, 2)
-    hp = Field("words", 9, 2)
-    stunned = Field("words", 11, 1)
-    from_siphon = Field("words", 12, 1)
-    scheduled = Field("words", 13, 1)
-    disabled = Field("words", 14, 15)  # turns that it still sits out
+    hp = Field("words", 9, 3)  # to 4: a scenario's virus with 3 becomes a daemon with 4
+    stunned = Field("words", 12, 1)
+    from_siphon = Field("words", 13, 1)
+    scheduled = Field("words", 14, 1)
+    disabled = Field("words", 15, 15)  # turns that it still sits out
 
 
 @struct.dataclass
@@ -91,7 +91,7 @@ class History(NamedTuple):
     rows: Array  # int32[depth, words]
     count: Array
     head: Array  # where the next one goes
-    dropped: Array  # snapshots of this game that a deeper ring would still hold
+    dropped: Array  # snapshots of this game that had no place
 
 
 class State(NamedTuple):

@@ -25,6 +25,7 @@ class HackMatrixTorso(Torso):
     depth: int = 2  # Residual blocks of two convolutions.
     hidden: tuple[int, ...] = (256,)  # Units of each dense layer.
     layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
+    reads_raw: ClassVar[bool] = True
     limits: ClassVar[dict[str, Limit]] = {"channels": COUNT, "depth": COUNT, "hidden": COUNT}
 
     def problems(self, observation: Observation) -> list[str]:

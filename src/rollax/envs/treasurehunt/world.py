@@ -1,0 +1,133 @@
+"""The rules: who stands where, what appears, what is seen, and what a move does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.types import Array, Key
+
+EMPTY, WALL, GEM, BONE, FOOD, PLAYER = range(6)  # what can be on a cell
+NUM_KINDS = 6
+UP, DOWN, LEFT, RIGHT = range(4)
+
+
+class World(NamedTuple):
+    """One board."""
+
+    top: Array  # int8[H, W]: a kind for each cell; row 0 is the highest
+    position: Array  # int32[players]: the cell of each, rows one after the other
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What does not change while a game is played.  All methods are pure."""
+
+    height: int
+    width: int
+    players: int
+    radius: int  # how far a player sees, in cells
+    spawn_prob: float
+    treasures: tuple[int, ...]  # the kinds that appear, each as often as the others
+    values: tuple[float, ...]  # of each kind, to who steps on it or against it
+    channel: tuple[int, ...]  # of each kind in an observation; channel 0, of what is empty, stays blank
+    num_channels: int
+    sand: int  # the channel of free ground, which is seen under everything; 0 where it is not shown
+    walls_on_ground: bool  # the border is seen twice: on the ground as well
+
+    @property
+    def side(self) -> int:
+        """Cells across what a player sees."""
+        return 2 * self.radius + 1
+
+    @property
+    def observation_size(self) -> int:
+        return self.num_channels * self.side**2
+
+    @cached_property
+    def border(self) -> np.ndarray:
+        """Where the wall is: `bool[H, W]`."""
+        inside = np.zeros((self.height, self.width), bool)
+        inside[1:-1, 1:-1] = True
+        return ~inside
+
+    @cached_property
+    def codes(self) -> np.ndarray:
+        """What each kind adds to the channels: `[kinds, channels]`."""
+        codes = np.zeros((NUM_KINDS, self.num_channels), np.float32)
+        for kind in range(1, NUM_KINDS):
+            codes[kind, self.channel[kind]] = 1.0
+        return codes
+
+    @cached_property
+    def ground(self) -> np.ndarray:
+        """What the ground adds to the channels, everywhere and always: `[H, W, channels]`."""
+        seen = np.zeros((self.height, self.width, self.num_channels), np.float32)
+        if self.walls_on_ground:
+            seen[self.border] += self.codes[WALL]
+        if self.sand:
+            seen[~self.border, self.sand] += 1.0
+        return seen
+
+    def start(self, key: Key) -> World:
+        """A new board: the players on different free cells, drawn uniformly, and no treasure."""
+        free = np.flatnonzero(~self.border)
+        position = jax.random.permutation(key, jnp.asarray(free, jnp.int32))[: self.players]
+        top = jnp.where(jnp.asarray(self.border), WALL, EMPTY).astype(jnp.int8)
+        return World(top.reshape(-1).at[position].set(PLAYER).reshape(top.shape), position)
+
+    def spawn(self, world: World, key: Key) -> World:
+        """The board after each empty cell had its chance to hold a treasure."""
+        drawn = jax.random.uniform(key, world.top.shape) / self.spawn_prob  # below 1 with the chance that is asked for
+        kind = jnp.asarray(self.treasures, jnp.int8)[
+            jnp.minimum((drawn * len(self.treasures)).astype(jnp.int32), len(self.treasures) - 1)
+        ]
+        return world._replace(top=jnp.where((world.top == EMPTY) & (drawn < 1), kind, world.top))
+
+    def observe(self, world: World) -> Array:
+        """What each player sees: `float32[players, channels * side * side]`."""
+        planes = self.planes(world)
+        return jax.vmap(lambda cell: self.window(planes, cell))(world.position)
+
+    def observe_one(self, world: World, player: Array) -> Array:
+        return self.window(self.planes(world), world.position[player])
+
+    def planes(self, world: World) -> Array:
+        """Both layers of the board as channels, with one wall's width of walls for all that is outside."""
+        seen = jnp.asarray(self.codes)[world.top.astype(jnp.int32)] + jnp.asarray(self.ground)
+        wide = ((self.radius, self.radius), (self.radius, self.radius))
+        outside = jnp.pad(jnp.zeros((self.height, self.width), bool), wide, constant_values=True)
+        return jnp.where(outside[..., None], jnp.asarray(self.codes[WALL]), jnp.pad(seen, (*wide, (0, 0))))
+
+    def window(self, planes: Array, cell: Array) -> Array:
+        corner = (cell // self.width, cell % self.width, 0)
+        near = jax.lax.dynamic_slice(planes, corner, (self.side, self.side, self.num_channels))
+        return jnp.moveaxis(near, -1, 0).reshape(-1)
+
+    def move(self, world: World, player: Array, action: Array) -> tuple[World, Array]:
+        """One player's move, and the value of what is on the cell that it wanted to go to."""
+        steps = jnp.asarray([-self.width, self.width, -1, 1], jnp.int32)
+        here, flat = world.position[player], world.top.reshape(-1)
+        there = here + steps[action]
+        found = flat[there]
+        reward = jnp.asarray(self.values, jnp.float32)[found.astype(jnp.int32)]
+        free = (found != WALL) & (found != PLAYER)
+        there = jnp.where(free, there, here)
+        flat = flat.at[here].set(EMPTY).at[there].set(PLAYER)
+        return World(flat.reshape(world.top.shape), world.position.at[player].set(there)), reward
+
+    def move_all(self, world: World, actions: Array, order: Array) -> tuple[World, Array]:
+        """All players' moves, one after the other in that order: rewards `[players]`."""
+
+        def step(carry: tuple[World, Array], player: Array) -> tuple[tuple[World, Array], None]:
+            world, rewards = carry
+            world, reward = self.move(world, player, actions[player])
+            return (world, rewards.at[player].set(reward)), None
+
+        nothing = jnp.zeros(self.players, jnp.float32)
+        return jax.lax.scan(step, (world, nothing), order)[0]
