@@ -1,7 +1,8 @@
 """From features to returns: noisy layers, streams, heads, and the Q-network that joins them with a torso.
 
 A pass draws what is random in it anew: the noise of noisy layers from the key `noise`, the levels of implicit
-quantiles from the key `levels`.  Without keys it is the mean network, the same every time.
+quantiles from the key `levels`.  Without keys it is the mean network, the same every time.  Both can also be given:
+a pass is then a pure function of weights, features, noise and levels.
 """
 
 from __future__ import annotations
@@ -71,21 +72,28 @@ class Streams(nn.Module):
     """From features to numbers for each action; dueling adds a state's value to centred advantages."""
 
     dueling: bool = False  # Split the last layers into a state's value and the actions' advantages.
+    shared_hidden: int = 0  # Units of a hidden layer before they split; 0 for none.
     stream_hidden: int = 0  # Units of a hidden layer in each stream; 0 for none.
     noise: Literal["none", "factorised", "independent"] = "none"  # Of the streams' weights, instead of random actions.
     noise_scale: float = 0.5  # How large that noise is at first.
-    limits: ClassVar[dict[str, Limit]] = {"stream_hidden": COUNT_OR_NONE, "noise_scale": NOT_NEGATIVE}
+    limits: ClassVar[dict[str, Limit]] = {
+        "shared_hidden": COUNT_OR_NONE,
+        "stream_hidden": COUNT_OR_NONE,
+        "noise_scale": NOT_NEGATIVE,
+    }
 
     @nn.compact
-    def __call__(self, x: Array, num_actions: int, width: int) -> Array:
-        """Features `[B, D]` to `[B, num_actions, width]`."""
+    def __call__(self, x: Array, num_actions: int, width: int, normals: Array | None = None) -> Array:
+        """Features `[B, D]` to `[B, num_actions, width]`; `normals` are the noise of all layers, in turn."""
         outputs = {"advantage": num_actions} | ({"value": 1} if self.dueling else {})
-        sizes = {}  # of each layer: inputs and units
+        inputs = self.shared_hidden or x.shape[-1]
+        sizes = {"shared": (x.shape[-1], self.shared_hidden)} if self.shared_hidden else {}  # inputs and units
         for name, count in outputs.items():
             if self.stream_hidden:
-                sizes[f"{name}_hidden"] = x.shape[-1], self.stream_hidden
-            sizes[name] = self.stream_hidden or x.shape[-1], count * width
-        layers = self.noisy_layers(sizes) if self.noise != "none" else self.plain_layers(sizes)
+                sizes[f"{name}_hidden"] = inputs, self.stream_hidden
+            sizes[name] = self.stream_hidden or inputs, count * width
+        layers = self.noisy_layers(sizes, normals) if self.noise != "none" else self.plain_layers(sizes)
+        x = nn.relu(layers["shared"](x)) if self.shared_hidden else x
 
         def stream(name: str) -> Array:
             inner = nn.relu(layers[f"{name}_hidden"](x)) if self.stream_hidden else x
@@ -99,13 +107,16 @@ class Streams(nn.Module):
     def plain_layers(self, sizes: dict[str, tuple[int, int]]) -> dict[str, Callable[[Array], Array]]:
         return {name: nn.Dense(units, name=name) for name, (_, units) in sizes.items()}
 
-    def noisy_layers(self, sizes: dict[str, tuple[int, int]]) -> dict[str, Callable[[Array], Array]]:
+    def noisy_layers(
+        self, sizes: dict[str, tuple[int, int]], normals: Array | None
+    ) -> dict[str, Callable[[Array], Array]]:
         made = {name: NoisyDense(units, self.noise, self.noise_scale, name=name) for name, (_, units) in sizes.items()}
         parts: list[Array | None] = [None] * len(made)
-        if self.has_rng("noise"):
+        counts = [made[name].noise_size(inputs) for name, (inputs, _) in sizes.items()]
+        if normals is None and self.has_rng("noise"):
             # One draw for all layers: each draw of its own would be a hundred lines more to compile.
-            counts = [made[name].noise_size(inputs) for name, (inputs, _) in sizes.items()]
             normals = jax.random.normal(self.make_rng("noise"), (sum(counts),))
+        if normals is not None:
             parts = [*jnp.split(normals, list(itertools.accumulate(counts))[:-1])]
         return {
             name: functools.partial(layer, normals=part)
@@ -116,7 +127,8 @@ class Streams(nn.Module):
 class Head(nn.Module):
     """Says what the return of each action is made of.
 
-    Called with features `[B, D]`, the streams and the number of actions, it gives a `ReturnDistribution`.
+    Called with features `[B, D]`, the streams and the number of actions, it gives a `ReturnDistribution`; with the
+    streams' noise and the levels `[B, N]` of its quantiles, if it has any, for those.
     """
 
     def problems(self) -> list[str]:
@@ -127,8 +139,10 @@ class Head(nn.Module):
 class ScalarHead(Head):
     """One number for each action: its expected return."""
 
-    def __call__(self, x: Array, streams: Streams, num_actions: int) -> ReturnDistribution:
-        return Scalar(streams(x, num_actions, 1)[..., 0])
+    def __call__(
+        self, x: Array, streams: Streams, num_actions: int, noise: Array | None = None, levels: Array | None = None
+    ) -> ReturnDistribution:
+        return Scalar(streams(x, num_actions, 1, noise)[..., 0])
 
 
 class CategoricalHead(Head):
@@ -148,9 +162,11 @@ class CategoricalHead(Head):
             return []
         return [f"value_min={self.value_min} must be below value_max={self.value_max}; exchange them or move one"]
 
-    def __call__(self, x: Array, streams: Streams, num_actions: int) -> ReturnDistribution:
+    def __call__(
+        self, x: Array, streams: Streams, num_actions: int, noise: Array | None = None, levels: Array | None = None
+    ) -> ReturnDistribution:
         support = jnp.linspace(self.value_min, self.value_max, self.atoms)
-        return Categorical(streams(x, num_actions, self.atoms), support)
+        return Categorical(streams(x, num_actions, self.atoms, noise), support)
 
 
 class QuantileHead(Head):
@@ -159,29 +175,35 @@ class QuantileHead(Head):
     quantiles: int = 51  # Levels of the return's distribution.
     limits: ClassVar[dict[str, Limit]] = {"quantiles": COUNT}
 
-    def __call__(self, x: Array, streams: Streams, num_actions: int) -> ReturnDistribution:
+    def __call__(
+        self, x: Array, streams: Streams, num_actions: int, noise: Array | None = None, levels: Array | None = None
+    ) -> ReturnDistribution:
         taus = jnp.broadcast_to(midpoints(self.quantiles), (x.shape[0], self.quantiles))
-        return Quantiles(streams(x, num_actions, self.quantiles), taus)
+        return Quantiles(streams(x, num_actions, self.quantiles, noise), taus)
 
 
 class ImplicitQuantileHead(Head):
     """Returns at levels that are drawn for each pass and row (IQN, Dabney et al. 2018); without a key, even ones."""
 
     quantiles: int = 16  # Levels that are drawn for each state.
-    cosines: int = 64  # Numbers that describe a level to the network.
-    limits: ClassVar[dict[str, Limit]] = {"quantiles": COUNT, "cosines": COUNT}
+    cosines: int = 64  # Numbers that describe a level to the network: cos(pi * i * level) ...
+    cosine_start: int = 0  # ... and the first of these i.
+    limits: ClassVar[dict[str, Limit]] = {"quantiles": COUNT, "cosines": COUNT, "cosine_start": COUNT_OR_NONE}
 
     @nn.compact
-    def __call__(self, x: Array, streams: Streams, num_actions: int) -> ReturnDistribution:
-        shape = (x.shape[0], self.quantiles)
-        if self.has_rng("levels"):
-            taus = jax.random.uniform(self.make_rng("levels"), shape)
-        else:
-            taus = jnp.broadcast_to(midpoints(self.quantiles), shape)
-        waves = jnp.cos(jnp.pi * jnp.arange(self.cosines) * taus[..., None])
+    def __call__(
+        self, x: Array, streams: Streams, num_actions: int, noise: Array | None = None, levels: Array | None = None
+    ) -> ReturnDistribution:
+        taus = levels
+        if taus is None:
+            shape = (x.shape[0], self.quantiles)
+            drawn = self.has_rng("levels")
+            taus = jax.random.uniform(self.make_rng("levels"), shape) if drawn else midpoints(self.quantiles)
+            taus = jnp.broadcast_to(taus, shape)
+        waves = jnp.cos(jnp.pi * (self.cosine_start + jnp.arange(self.cosines)) * taus[..., None])
         described = nn.relu(nn.Dense(x.shape[-1], name="tau")(waves))  # [B, N, D]
         joined = (x[:, None] * described).reshape(-1, x.shape[-1])
-        values = streams(joined, num_actions, 1).reshape(*shape, num_actions)
+        values = streams(joined, num_actions, 1, noise).reshape(*taus.shape, num_actions)
         return Quantiles(jnp.swapaxes(values, 1, 2), taus)
 
 
@@ -198,8 +220,8 @@ class QNetwork(nn.Module):
     streams: Streams
     head: Head
 
-    def __call__(self, features: Any) -> ReturnDistribution:
-        return self.head(self.torso(features), self.streams, self.num_actions)
+    def __call__(self, features: Any, noise: Array | None = None, levels: Array | None = None) -> ReturnDistribution:
+        return self.head(self.torso(features), self.streams, self.num_actions, noise, levels)
 
 
 class ActorCritic(nn.Module):
