@@ -10,6 +10,21 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Most programs of the tests run for a moment: compiling them is what takes the time.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "thorough: repeats a test for more cases; ROLLAX_THOROUGH=1 runs it")
+
+
+def pytest_collection_modifyitems(items):
+    if "ROLLAX_THOROUGH" in os.environ:
+        return
+    skip = pytest.mark.skip(reason="more cases of a test that runs; ROLLAX_THOROUGH=1 runs them all")
+    for item in items:
+        if "thorough" in item.keywords:
+            item.add_marker(skip)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -271,5 +271,9 @@ class NanAtOnce(Probe):
         return jnp.full(2, jnp.nan)
 
 
+def constant() -> Constant:
+    return Constant()
+
+
 def nan_at_once() -> NanAtOnce:
     return NanAtOnce()

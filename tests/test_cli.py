@@ -142,7 +142,7 @@ def test_list_doctor_and_check_env():
     assert command("check-env", "probes:Constant").stdout.splitlines()[-1] == "ok"
 
 
-def test_a_run_is_trained_evaluated_drawn_and_repeated(tmp_path):
+def test_a_run_is_trained_evaluated_drawn_and_repeated(tmp_path, capsys):
     first, second = tmp_path / "first", tmp_path / "second"
     done = command("train", "double", *SMALL, "--seeds", 2, "--seed", 7, "--steps", 2_000, "--run-dir", first)
     assert done.returncode == 0, done.stderr
@@ -150,25 +150,28 @@ def test_a_run_is_trained_evaluated_drawn_and_repeated(tmp_path):
     assert str(first) in done.stdout
     assert "curve.png" in done.stdout
     assert [member["seed"] for member in summary(first)["members"]] == [7, 8]
-    assert "already" in command("train", "double", *SMALL, "--run-dir", first).stderr
 
     repeated = command("train", "--config", first / "config.json", "--run-dir", second, "--quiet")
     assert (repeated.returncode, repeated.stdout) == (0, "")
     assert hashes(first) == hashes(second)
-    other = command("train", "dqn", "--config", first / "config.json", "--run-dir", tmp_path / "third")
-    assert other.returncode == 2
-    assert "is not that of" in other.stderr
 
-    played = json.loads(command("eval", first, "--episodes", 9, "--epsilon", 0.5, "--json").stdout)
-    assert [row["episodes"] for row in played] == [9, 9]
-    again = json.loads(command("eval", first, "--episodes", 9, "--epsilon", 0.5, "--json").stdout)
-    assert played == again
+    def answer(*arguments):
+        code = run_command(arguments[0], [str(word) for word in arguments[1:]])
+        return code, *capsys.readouterr()
+
+    assert "already" in answer("train", "double", *SMALL, "--run-dir", first)[2]
+    code, _, error = answer("train", "dqn", "--config", first / "config.json", "--run-dir", tmp_path / "third")
+    assert code == 2
+    assert "is not that of" in error
+    played = [answer("eval", first, "--episodes", 9, "--epsilon", 0.5, "--json")[1] for _ in range(2)]
+    assert [row["episodes"] for row in json.loads(played[0])] == [9, 9]
+    assert played[0] == played[1]
     picture = tmp_path / "both.png"
-    assert command("plot", first, second, "--out", picture).returncode == 0
+    assert answer("plot", first, second, "--out", picture)[0] == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-    shown = command("resume", first)
-    assert shown.returncode == 0
-    assert "finished at step 2,000" in shown.stdout
+    code, shown, _ = answer("resume", first)
+    assert code == 0
+    assert "finished at step 2,000" in shown
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])

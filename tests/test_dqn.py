@@ -167,7 +167,7 @@ def test_schedules_are_linear_in_environment_steps():
     )
     for iterations, expected in ((0, 1.0), (50, 0.6), (100, 0.2), (1_000, 0.2)):
         at = learner._replace(gradient_steps=jnp.int32(2 * iterations))
-        np.testing.assert_allclose(epsilon_at(at.hparams, agent.env_steps(at)), expected, rtol=1e-5)
+        np.testing.assert_allclose(epsilon_at(at.hparams, agent.env_steps(at), 4), expected, rtol=1e-5)
     gradient = {"w": jnp.array([1.0])}
     hparams = DQNHParams(learning_rate=0.1, learning_rate_end=0.5, learning_rate_steps=100.0, max_grad_norm=10.0)
     sizes = []
@@ -345,3 +345,31 @@ def test_the_munchausen_target_by_hand():
         follows = np.sum(later * (target_next[row] - 0.5 * np.log(later)))
         goal = float(batch.reward[row]) + bonus + 0.9 * follows
         np.testing.assert_allclose(error.loss[row], 0.5 * (online[row, action] - goal) ** 2, rtol=1e-4)
+
+
+def test_epsilon_may_shrink_with_every_iteration():
+    """The table of the treasure hunt's reference: a decay of 0.001 for each epoch."""
+    agent, learner, _ = make(small("dqn", gradient_steps=2), epsilon_start=1.0, epsilon_end=0.4, epsilon_decay=0.001)
+    for iterations, expected in ((0, 1.0), (100, 0.9048), (500, 0.6064), (1_000, 0.4)):
+        at = learner._replace(gradient_steps=jnp.int32(2 * iterations))
+        np.testing.assert_allclose(agent.epsilon(at), expected, atol=5e-5)
+
+
+def test_target_weights_are_copied_whole_after_so_many_iterations():
+    """Beside their small moves, at multiples of `sync_period` and only there."""
+    agent, learner, memory = make(small("dqn", gradient_steps=2), target_step=0.001, sync_period=3, learning_rate=0.01)
+    memory, step, same = filled(agent, memory), jax.jit(agent.gradient_step), []
+    for number in range(12):
+        (learner, memory), _ = step((learner, memory), jax.random.fold_in(KEY, number))
+        pairs = zip(jax.tree.leaves(learner.params), jax.tree.leaves(learner.target_params), strict=True)
+        same.append(all(np.array_equal(one, two) for one, two in pairs))
+    assert np.flatnonzero(same).tolist() == [5, 11]
+
+
+def test_a_loss_may_be_weighed():
+    """Half the loss is half the gradient, which the limit of its norm sees."""
+    found = []
+    for weight in (1.0, 0.5):
+        agent, learner, memory = make(small("dqn"), loss_weight=weight)
+        found.append(float(agent.gradient_step((learner, filled(agent, memory)), KEY)[1]["loss"]))
+    np.testing.assert_allclose(found[1], found[0] / 2, rtol=1e-6)

@@ -24,6 +24,8 @@ STEP = jax.jit(GAME.step_without_reset)
 AUTO = jax.jit(GAME.step)
 LEGAL = jax.jit(GAME.legal)
 OBSERVE = jax.jit(GAME.observe)
+SHORT = HackMatrix(undo_across_stages=False, undo_depth=3)
+SHORT_STEP = jax.jit(SHORT.step_without_reset)
 
 
 def facts(state, reward=None, over=None):
@@ -304,9 +306,8 @@ def test_null_is_absent_and_counts_have_no_cap():
 
 def test_undo_across_stages_can_be_switched_off():
     scenario = {"player": {"row": 5, "col": 3, "credits": 2}, "ownedPrograms": [14]}
-    for allowed in (True, False):
-        game = HackMatrix(undo_across_stages=allowed)
-        state, step = game.from_scenario(scenario, KEY), STEP if allowed else jax.jit(game.step_without_reset)
+    for game, step, allowed in ((GAME, STEP, True), (SHORT, SHORT_STEP, False)):
+        state = game.from_scenario(scenario, KEY)
         for number in range(2):
             state, _, _ = step(jax.random.key(number), state, 3)
         assert int(state.stage) == 2
@@ -314,22 +315,26 @@ def test_undo_across_stages_can_be_switched_off():
 
 
 def test_the_history_keeps_the_newest_and_counts_what_it_drops():
-    game = HackMatrix(undo_depth=3)
-    state = game.from_scenario({"player": {"row": 0, "col": 0, "credits": 9}, "ownedPrograms": [14]}, KEY)
-    step = jax.jit(game.step_without_reset)
+    state = SHORT.from_scenario({"player": {"row": 0, "col": 0, "credits": 9}, "ownedPrograms": [14]}, KEY)
     for action in (0, 0, 0, 0, 3):
-        state, _, _ = step(KEY, state, action)
+        state, _, _ = SHORT_STEP(KEY, state, action)
     assert (int(state.history.count), int(state.history.dropped)) == (3, 2)
-    assert int(jax.jit(game.step)(KEY, state, 0)[-1]["dropped_snapshots"]) == 3
     places = []
-    while bool(game.legal(state)[14]):
-        state, _, _ = step(KEY, state, 14)
+    while bool(SHORT.legal(state)[14]):
+        state, _, _ = SHORT_STEP(KEY, state, 14)
         places.append((int(state.player.cell) // 6, int(state.player.cell) % 6))
     assert places == [(4, 1), (4, 0), (3, 0)]
 
 
+def test_dropped_snapshots_are_told():
+    state = GAME.from_scenario({"player": {"row": 0, "col": 0}}, KEY)
+    for number in range(10):
+        state, _, _ = STEP(KEY, state, number % 2)
+    assert int(AUTO(KEY, state, 0)[-1]["dropped_snapshots"]) == 10 + 1 - GAME.undo_depth
+
+
 def test_enemies_without_a_place_are_counted():
-    """In the state, and in what a step tells; snapshots beyond the history's depth as well."""
+    """In the state, and in what a step tells."""
     crowd = [{"type": "daemon", "row": r, "col": c, "hp": 3} for r in range(1, 6) for c in range(6)]
     crowd += [{"type": "daemon", "row": 0, "col": c, "hp": 3} for c in (4, 5)]
     coming = [{"row": 0, "col": c, "turnsRemaining": 1, "enemyType": "virus"} for c in (1, 2, 3)]

@@ -26,8 +26,9 @@ EVERY = 1 if os.environ.get("ROLLAX_THOROUGH") else 10
 @pytest.fixture(scope="module")
 def programs():
     """The vmapped functions, compiled once: a step of every game, and what each shows."""
-    step = jax.jit(jax.vmap(GAME.step_without_reset))
-    look = jax.jit(jax.vmap(lambda state: (GAME.observe(state), GAME.legal(state))))
+    fast = {"xla_backend_optimization_level": 3}  # these run long enough
+    step = jax.jit(jax.vmap(GAME.step_without_reset), compiler_options=fast)
+    look = jax.jit(jax.vmap(lambda state: (GAME.observe(state), GAME.legal(state))), compiler_options=fast)
     new = jax.jit(jax.vmap(GAME.reset_state))
     return step, look, new
 

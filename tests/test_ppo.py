@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from probes import BOOTHS, Fair, Masked, task
-from training_tools import advance, make_program, seed_keys, small, solve, stack_hparams, start
+from training_tools import make_program, runner, seed_keys, small, solve, stack_hparams, start
 
 from rollax.agents.names import AGENTS
 from rollax.agents.ppo import Lesson, PPOHParams, of_action
@@ -154,15 +154,16 @@ def test_values_may_be_clipped_and_advantages_left_alone():
 def test_nothing_has_moved_before_the_first_gradient_step(observations):
     """Acting and learning see the same features and the same mask: the ratio is 1 in a first and in a later rollout."""
     program = make_program(MASKED, small("ppo", observations=observations, epochs=1, minibatches=1), 4, 8)
+    keys, hparams = seed_keys(0), stack_hparams(1, "ppo")
+    run, learn = runner(program, keys, hparams), jax.jit(program.loop.agent.learn)
     for done in (0, 3):
-        state = start(program, seed_keys(0), stack_hparams(1, "ppo"), warm_up=0)
-        state = advance(program, state, done)
+        state = run(keys, hparams, done)
         state = jax.tree.map(lambda leaf: leaf[0] if leaf.ndim else leaf, state)
         _, rollout, _ = program.loop.collect(state.learner, state.envs, jax.random.key(3))
         log_policy, _ = program.loop.agent.judge(state.learner.params, flatten_time(rollout.obs))
         ratio = jnp.exp(of_action(log_policy, rollout.action.reshape(-1)) - rollout.extras.log_prob.reshape(-1))
         np.testing.assert_allclose(ratio, 1.0, atol=1e-5)
-        _, _, metrics = program.loop.agent.learn(state.learner, state.memory, rollout, jax.random.key(1))
+        _, _, metrics = learn(state.learner, state.memory, rollout, jax.random.key(1))
         assert abs(float(metrics["approx_kl"])) < 1e-5
         assert float(metrics["clip_fraction"]) == 0.0
 

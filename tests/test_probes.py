@@ -17,7 +17,13 @@ from training_tools import returns, solve
 from rollax.agents.names import AGENTS
 from rollax.types import Observation
 
-NAMES = [name for name in AGENTS if name != "ppo"]  # its values are of states: test_ppo.py
+# Every part of the family is in one of these; the others are the same parts in other combinations.
+ALWAYS = ("dqn", "munchausen", "iqn", "rainbow", "pqn")
+NAMES = [
+    name if name in ALWAYS else pytest.param(name, marks=pytest.mark.thorough)
+    for name in AGENTS
+    if name != "ppo"  # its values are of states: test_ppo.py
+]
 DISCOUNT = 0.7
 ALL_ACTIONS_EQUAL = ("constant", "from_observation", "delayed", "endless", "endless_by_three", "lottery")
 

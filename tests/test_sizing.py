@@ -12,45 +12,43 @@ MEGABYTE = 2**20
 
 
 def ppo(**values):
-    return rollax.make_experiment("ppo", env="CartPole-v1", **{"steps": 50_000_000} | values)
+    sizes = {"hidden": (8,), "rollout_length": 32, "eval_episodes": 2, "steps": 1_000_000}
+    return rollax.make_experiment("ppo", preset="none", env="probes:constant", **sizes | values)
 
 
 @pytest.fixture
 def memory(monkeypatch):
-    """Sets what is free."""
+    """Sets what is free, on a machine that would take at most 32 environments."""
+    monkeypatch.setattr(sizing, "ENOUGH", {"cpu": 32})
     return lambda free: monkeypatch.setattr(sizing, "available_bytes", lambda: free)
-
-
-def test_a_machine_gets_what_it_can_use(memory):
-    memory(1_000 * MEGABYTE)
-    experiment, line = sizing.fit_to_device(ppo())
-    assert experiment.loop.num_envs == 256
-    assert "num_envs=256 (was 32), which takes" in line
-    assert "of the 1000 MiB that are free; the most that are chosen for a CPU" in line
 
 
 def test_memory_sets_a_limit(memory):
     """Half of what is free holds the run as the compiler counts it, and would not hold the next larger one."""
-    memory(12 * MEGABYTE)
-    experiment, line = sizing.fit_to_device(ppo())
-    chosen, limit = experiment.loop.num_envs, 6 * MEGABYTE
-    assert 16 <= chosen < 256
-    sizes = [sizing.memory_need(sizing.with_envs(experiment, count), limit) for count in (chosen, 2 * chosen)]
-    assert sizes[0] <= limit < sizes[1]
-    assert "more would not fit" in line
+    large, small = (sizing.memory_need(sizing.with_envs(ppo(), count), 1e12) for count in (32, 16))
+    assert small < large
+    for free, chosen, reason in (
+        (2 * large, 32, "the most that are chosen for a CPU"),
+        (2 * large - 2, 16, "more would not fit into half of it"),
+    ):
+        memory(free)
+        experiment, line = sizing.fit_to_device(ppo(num_envs=8))
+        assert experiment.loop.num_envs == chosen
+        assert line.startswith(f"auto-tune: num_envs={chosen} (was 8), which takes ")
+        assert line.endswith(reason)
 
 
 def test_a_run_that_is_too_large_anyway_is_told(memory):
-    memory(MEGABYTE // 100)
-    experiment, line = sizing.fit_to_device(ppo())
+    memory(10)
+    experiment, line = sizing.fit_to_device(ppo(num_envs=8))
     assert experiment.loop.num_envs == 1
-    assert line == "auto-tune: num_envs=1 (was 32); even so few take more than half of the 0 MiB that are free"
+    assert line == "auto-tune: num_envs=1 (was 8); even so few take more than half of the 0 MiB that are free"
 
 
 def test_the_length_of_the_run_sets_a_limit(memory):
     memory(1_000 * MEGABYTE)
-    experiment, line = sizing.fit_to_device(ppo(steps=300_000))
-    assert experiment.loop.num_envs == 32
+    experiment, line = sizing.fit_to_device(ppo(steps=100 * 32 * 16))
+    assert experiment.loop.num_envs == 16
     assert "fewer than 100 iterations" in line
 
 

@@ -120,6 +120,9 @@ class EpochReplay:
             return jnp.maximum(1, state.size - stack - 1)
         return jnp.maximum(0, state.size - stack - self.n_step + 1)
 
+    def least_warm_up(self, spec: EnvSpec) -> int:
+        return 0
+
     def ready(self, state: EpochState, batch_size: int, spec: EnvSpec) -> Array:
         return self.num_windows(state, spec.observation.features.shape[0]) >= batch_size
 

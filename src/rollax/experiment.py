@@ -14,12 +14,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from flax import linen as nn
 
+from rollax.acting import NoisyActing, QuietActing
 from rollax.agents.base import Choices
 from rollax.agents.dqn import DQNConfig, DQNHParams
 from rollax.agents.names import AGENTS
 from rollax.backups import GreedyBackup, MunchausenBackup
 from rollax.envs import registry
 from rollax.envs.hackmatrix.torso import HackMatrixTorso
+from rollax.epoch_replay import EpochReplay
 from rollax.errors import ConfigError, did_you_mean
 from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
 from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead, ScalarHead
@@ -27,6 +29,7 @@ from rollax.normalization import NormalizedObservations, NormalizedRewards, RawO
 from rollax.presets import ENVIRONMENTS, preset_for
 from rollax.replay import PrioritizedReplay, UniformReplay
 from rollax.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso
+from rollax.weights import FlaxWeights, TorchWeights
 
 # What may stand in a field that holds a part, by the names that files and the command line use.
 PARTS: dict[str, dict[str, Any]] = {
@@ -44,7 +47,9 @@ PARTS: dict[str, dict[str, Any]] = {
         "implicit_quantile": ImplicitQuantileHead,
     },
     "backup": {"greedy": GreedyBackup, "munchausen": MunchausenBackup},
-    "replay": {"uniform": UniformReplay, "prioritized": PrioritizedReplay},
+    "replay": {"uniform": UniformReplay, "prioritized": PrioritizedReplay, "epoch": EpochReplay},
+    "acting": {"noisy": NoisyActing, "quiet": QuietActing},
+    "weights": {"flax": FlaxWeights, "torch": TorchWeights},
     "observations": {"raw": RawObservations, "normalized": NormalizedObservations},
     "rewards": {"raw": RawRewards, "normalized": NormalizedRewards},
 }
@@ -53,6 +58,8 @@ PART_HELP = {
     "head": "What the return of an action is made of.",
     "backup": "What a target follows after the next state.",
     "replay": "Which past transitions come back.",
+    "acting": "Whether noise, where there is any, explores.",
+    "weights": "What the weights are at first.",
     "observations": "How the network is shown what the agent sees.",
     "rewards": "What is learnt from in place of rewards.",
 }
@@ -66,6 +73,8 @@ class LoopConfig:
     num_envs: int = 16  # Environments of one member, stepped together.
     rollout_length: int = 1  # Steps of each environment in one iteration.
     warm_up_steps: int = 1_000  # Environment steps before learning begins.
+    learners: Literal["independent", "shared"] = "independent"  # Of several players: one for each, or one for all.
+    agent_map: Literal["auto", "vmap", "map"] = "auto"  # Independent learners at once, or one after the other.
     limits: ClassVar[dict[str, Limit]] = {"num_envs": COUNT, "rollout_length": COUNT, "warm_up_steps": COUNT_OR_NONE}
 
 

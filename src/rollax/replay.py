@@ -46,6 +46,14 @@ class Replay(Protocol):
         """The memory with a rollout `[T, B, ...]` in place of its oldest rows."""
         ...
 
+    def least_warm_up(self, spec: EnvSpec) -> int:
+        """Iterations that must have been added before anything is drawn."""
+        ...
+
+    def ready(self, state: Any, batch_size: int, spec: EnvSpec) -> Array | bool:
+        """Whether there is enough to draw such a batch; `True` where a warm-up sees to it."""
+        ...
+
     def sample(
         self,
         state: Any,
@@ -55,7 +63,7 @@ class Replay(Protocol):
         importance_exponent: Array | float,
         spec: EnvSpec,
     ) -> Sample:
-        """Draws `batch_size` windows with replacement.  At least `n_step + 1` rows must have been added."""
+        """Draws `batch_size` windows.  At least `n_step + 1` rows must have been added."""
         ...
 
     def reprioritize(self, state: Any, handle: Any, priority: Array, exponent: Array | float, spec: EnvSpec) -> Any:

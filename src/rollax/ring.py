@@ -130,6 +130,12 @@ class Ring:
             added=state.added + spec.rollout_length,
         )
 
+    def least_warm_up(self, spec: EnvSpec) -> int:
+        return -(-(self.n_step + 1) // spec.rollout_length)
+
+    def ready(self, state: Any, batch_size: int, spec: EnvSpec) -> bool:
+        return True  # a warm-up has filled it
+
     def window_starts(self, state: RingState, spec: EnvSpec) -> tuple[Array, Array]:
         """The time of the oldest row, and how many complete windows of one environment begin from there on."""
         oldest = jnp.maximum(state.added - self.layout(spec).rows, 0)

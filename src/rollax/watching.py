@@ -38,7 +38,7 @@ class Ending(NamedTuple):
     info: dict[str, Any]
 
 
-def episode(task: Task, choose: Callable[[Scene], int | None], seed: int, most: int) -> Iterator[Scene | Ending]:
+def episode(task: Task, choose: Callable[[Scene], Any], seed: int, most: int) -> Iterator[Scene | Ending]:
     """The scenes of one episode and, last, its ending; `choose` may give up with None."""
     reset = jax.jit(task.reset)
     step = jax.jit(lambda key, state, action: task.env.step(key, state, action, task.params))
@@ -54,7 +54,7 @@ def episode(task: Task, choose: Callable[[Scene], int | None], seed: int, most: 
             break
         steps += 1
         raw, state, reward, terminated, truncated, info = step(jax.random.fold_in(key, steps), state, jnp.int32(action))
-        obs, total = task.observe(raw), total + float(reward)
+        obs, total = task.observe(raw), total + float(jnp.sum(reward))
         over = bool(terminated) or bool(truncated)
         if over:
             yield Ending(total, steps, bool(terminated), _plain(info))
@@ -105,8 +105,8 @@ def watch(
     return save_animation(frames, target, frames_per_second), ending
 
 
-def act(policy: Policy, scene: Scene, seed: int) -> int:
-    return int(policy(scene.obs, seed=seed + scene.steps))
+def act(policy: Policy, scene: Scene, seed: int) -> np.ndarray:
+    return policy(scene.obs, seed=seed + scene.steps)
 
 
 def as_text(task: Task, draw: Drawer, scene: Scene) -> str:

@@ -20,7 +20,10 @@ OptimizerName = Literal["adam", "radam", "rmsprop"]
 class Agent(Protocol):
     """Four verbs, all pure.  Whatever changes is in the learner and the memory, which the caller owns."""
 
-    metric_names: ClassVar[tuple[str, ...]]  # what `learn` reports: `loss`, then the agent's own
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """What `learn` reports: `loss`, then the agent's own."""
+        ...
 
     @property
     def spec(self) -> EnvSpec:
@@ -101,8 +104,14 @@ class ExplorationHParams:
 
     epsilon_start: float = 1.0  # Share of random actions at first ...
     epsilon_end: float = 0.05  # ... and in the end.
-    epsilon_steps: float = 25_000.0  # Environment steps after the warm-up over which epsilon falls.
-    limits: ClassVar[dict[str, Limit]] = {"epsilon_start": SHARE, "epsilon_end": SHARE, "epsilon_steps": POSITIVE}
+    epsilon_steps: float = 25_000.0  # Environment steps after the warm-up over which epsilon falls ...
+    epsilon_decay: float = 0.0  # ... or the share by which it shrinks with every iteration, down to its end.
+    limits: ClassVar[dict[str, Limit]] = {
+        "epsilon_start": SHARE,
+        "epsilon_end": SHARE,
+        "epsilon_steps": POSITIVE,
+        "epsilon_decay": SHARE,
+    }
 
 
 def make_optimizer(
@@ -132,9 +141,25 @@ def apply_gradients(
     return optax.apply_updates(params, updates), opt_state
 
 
-def epsilon_at(hparams: ExplorationHParams, env_steps: Array | float) -> Array:
+def epsilon_at(hparams: ExplorationHParams, env_steps: Array | float, steps_per_iteration: int) -> Array:
     """The share of random actions after so many environment steps."""
-    return linear(hparams.epsilon_start, hparams.epsilon_end, env_steps / hparams.epsilon_steps)
+    falling = linear(hparams.epsilon_start, hparams.epsilon_end, env_steps / hparams.epsilon_steps)
+    left = (1.0 - hparams.epsilon_decay) ** jnp.round(env_steps / steps_per_iteration)
+    shrinking = jnp.maximum(hparams.epsilon_start * left, hparams.epsilon_end)
+    return jnp.where(hparams.epsilon_decay > 0, shrinking, falling)
+
+
+def own_axes(memory: Memory) -> Any:
+    """For `vmap` over learners that advance together: 0 for what each has of its own, None for what all share.
+
+    Its integer scalars are counters that are the same for all.  Shared, they address every learner's memory at once;
+    one index for each would make each write a loop.
+    """
+
+    def axis(leaf: Any) -> int | None:
+        return None if leaf.ndim == 0 and jnp.issubdtype(leaf.dtype, jnp.integer) else 0
+
+    return jax.tree.map(axis, memory)
 
 
 def blank_features(spec: EnvSpec) -> Any:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from rollax.acting import NoisyActing, QuietActing
 from rollax.agents.base import (
     ExplorationHParams,
     OptimizerHParams,
@@ -27,13 +28,14 @@ from rollax.agents.base import (
 )
 from rollax.agents.q_learner import QLearner
 from rollax.backups import GreedyBackup, MunchausenBackup
-from rollax.limits import COUNT, POSITIVE, SHARE, Limit
+from rollax.limits import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit
 from rollax.networks import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead, Streams
 from rollax.replay import PrioritizedReplay, Replay, UniformReplay
 from rollax.returns import BellmanError
 from rollax.ring import Batch
 from rollax.torsos import MLP, Torso
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
+from rollax.weights import FlaxWeights, TorchWeights
 
 
 @struct.dataclass
@@ -44,6 +46,8 @@ class DQNHParams(ExplorationHParams, OptimizerHParams):
     huber_kappa: float = 1.0  # Errors beyond this count linearly.
     target_period: int = 1  # Gradient steps between moves of the target weights ...
     target_step: float = 0.01  # ... and how far they move: 1.0 copies.
+    sync_period: int = 0  # Iterations between full copies, beside those moves; 0 for none.
+    loss_weight: float = 1.0  # What the loss is multiplied with, which matters to `max_grad_norm`.
     priority_exponent: float = 0.5  # How much priorities matter to a prioritised replay: 0 is uniform.
     importance_start: float = 0.4  # How much of its unequal chances is undone at first: 1 is all ...
     importance_end: float = 1.0  # ... and in the end ...
@@ -55,6 +59,8 @@ class DQNHParams(ExplorationHParams, OptimizerHParams):
         "huber_kappa": POSITIVE,
         "target_period": COUNT,
         "target_step": SHARE,
+        "sync_period": COUNT_OR_NONE,
+        "loss_weight": POSITIVE,
         "priority_exponent": SHARE,
         "importance_start": SHARE,
         "importance_end": SHARE,
@@ -72,6 +78,8 @@ class DQNConfig:
     double: bool = False  # The online weights choose what follows the next state, the target weights judge it.
     backup: GreedyBackup = GreedyBackup()
     replay: Replay = UniformReplay()
+    acting: NoisyActing | QuietActing = NoisyActing()
+    weights: FlaxWeights | TorchWeights = FlaxWeights()
     batch_size: int = 128  # Transitions of one gradient step.
     gradient_steps: int = 1  # Gradient steps of one iteration.
     loss: Literal["huber", "squared"] = "huber"  # The penalty on a Bellman error.
@@ -90,7 +98,7 @@ class DQNConfig:
         return self.replay.problems(spec) + self.torso.problems(spec.observation) + self.head.problems()
 
     def least_warm_up(self, spec: EnvSpec) -> int:
-        return -(-(self.replay.n_step + 1) // spec.rollout_length)
+        return self.replay.least_warm_up(spec)
 
 
 class DQNLearner(NamedTuple):
@@ -110,7 +118,7 @@ class DQN(QLearner):
     config: DQNConfig
 
     def init(self, key: Key, hparams: DQNHParams) -> tuple[DQNLearner, Any]:
-        params = self.network.init(key, blank_features(self.spec))
+        params = self.config.weights.begin(key, self.network.init(key, blank_features(self.spec)))
         optimizer = make_optimizer(self.config.optimizer, hparams)
         learner = DQNLearner(hparams, params, params, optimizer.init(params), jnp.int32(0))
         return learner, self.config.replay.init(self.spec)
@@ -137,7 +145,7 @@ class DQN(QLearner):
 
         def weighted_loss(params: Params) -> tuple[Array, Array]:
             error = self.bellman_error(params, learner, sample.batch, loss_key)
-            return jnp.mean(sample.weight * error.loss), error.priority
+            return hp.loss_weight * jnp.mean(sample.weight * error.loss), error.priority
 
         (loss, priority), grads = jax.value_and_grad(weighted_loss, has_aux=True)(learner.params)
         params, opt_state = apply_gradients(
@@ -145,9 +153,16 @@ class DQN(QLearner):
         )
         count = learner.gradient_steps + 1
         step = jnp.where(count % hp.target_period == 0, hp.target_step, 0.0)
-        target_params = optax.incremental_update(params, learner.target_params, step)
+        whole = (hp.sync_period > 0) & (count % jnp.maximum(hp.sync_period * self.updates, 1) == 0)
+        target_params = optax.incremental_update(params, learner.target_params, jnp.where(whole, 1.0, step))
         memory = replay.reprioritize(memory, sample.handle, priority, hp.priority_exponent, self.spec)
-        return (DQNLearner(hp, params, target_params, opt_state, count), memory), {"loss": loss}
+        changed = (params, target_params, opt_state)
+        ready = replay.ready(memory, self.config.batch_size, self.spec)
+        if ready is not True:  # a step that has nothing to learn from is counted, and changes nothing
+            before = (learner.params, learner.target_params, learner.opt_state)
+            changed = jax.tree.map(lambda new, old: jax.lax.select(ready, new, old), changed, before)
+            loss = jnp.where(ready, loss, 0.0)
+        return (DQNLearner(hp, *changed, count), memory), {"loss": loss}
 
     def bellman_error(self, params: Params, learner: DQNLearner, batch: Batch, key: Key) -> BellmanError:
         """One loss and one priority for each transition, whatever a return is made of."""

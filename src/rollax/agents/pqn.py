@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from rollax.acting import NoisyActing
 from rollax.agents.base import (
     ExplorationHParams,
     OptimizerHParams,
@@ -94,6 +95,10 @@ class PQN(QLearner):
     @property
     def head(self) -> Head:
         return ScalarHead()
+
+    @property
+    def acting(self) -> NoisyActing:
+        return NoisyActing()
 
     @property
     def updates(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 
 import jax
 
+from rollax.acting import NoisyActing, QuietActing
 from rollax.agents.base import epsilon_at
 from rollax.networks import Head, QNetwork
 from rollax.policies import epsilon_greedy
@@ -34,6 +35,11 @@ class QLearner:
         return self.config.head
 
     @property
+    def acting(self) -> NoisyActing | QuietActing:
+        """How it asks for the values that it acts by."""
+        return self.config.acting
+
+    @property
     def updates(self) -> int:
         """Gradient steps of one iteration."""
         return self.config.gradient_steps
@@ -43,25 +49,35 @@ class QLearner:
         return QNetwork(self.spec.num_actions, self.config.torso, self.config.streams, self.head)
 
     def returns(
-        self, params: Params, obs: Observation, noise: Key | None = None, levels: Key | None = None
+        self,
+        params: Params,
+        obs: Observation,
+        noise: Key | None = None,
+        levels: Key | None = None,
+        taus: Array | None = None,
     ) -> ReturnDistribution:
         """The return of every action, with that noise and, if other than its key, those quantile levels.
 
-        Without a key, the mean network's.
+        Without a key, the mean network's; at levels `taus` `[B, N]` if they are given.
         """
         rngs = None if noise is None else {"noise": noise, "levels": noise if levels is None else levels}
-        return cast(ReturnDistribution, self.network.apply(params, obs.features, rngs=rngs))
+        return cast(ReturnDistribution, self.network.apply(params, obs.features, None, taus, rngs=rngs))
 
     def choose(self, learner: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Array]:
         """Actions `[B]`, and the values of all of them `[B, A]`."""
         noise_key, action_key = jax.random.split(key)
-        q_values = self.returns(learner.params, obs, noise_key if explore else None).mean()
+        rows = len(jax.tree.leaves(obs.features)[0])
+
+        def ask(key: Key | None, taus: Array | None) -> ReturnDistribution:
+            return self.returns(learner.params, obs, key, taus=taus)
+
+        q_values = self.acting.values(ask, noise_key, rows, explore=explore)
         epsilon = self.epsilon(learner) if explore else self.config.evaluation_epsilon
         return epsilon_greedy(action_key, q_values, obs.legal, epsilon), q_values
 
     def epsilon(self, learner: Any) -> Array:
         """The share of random actions now."""
-        return epsilon_at(learner.hparams, self.env_steps(learner))
+        return epsilon_at(learner.hparams, self.env_steps(learner), self.spec.steps_per_iteration)
 
     def concern(self, metrics: dict[str, float], done: float) -> str | None:
         return None

@@ -57,7 +57,9 @@ def to_task(env: Any, params: Any, name: str) -> Task:
     one_hot, interval = _one_hot(env, params, name), _truncation_interval(env, params)
     key = jax.eval_shape(lambda: jax.random.key(0))
     raw, state = _expect(name, "reset", 2, lambda: env.reset, key, params)
-    action = jax.ShapeDtypeStruct((), jnp.int32)
+    players = int(getattr(env, "players", 0))
+    alone = (players,) if players else ()
+    action = jax.ShapeDtypeStruct(alone, jnp.int32)
     stepped = _expect(name, "step", (5, 6), lambda: env.step, key, state, action, params)
     if len(stepped) == 5:
         env = FiveValues(env)
@@ -74,11 +76,16 @@ def to_task(env: Any, params: Any, name: str) -> Task:
         if _outline(one) != _outline(two):
             raise EnvError(f"{name}: {what} differ in shape or dtype: {_outline(one)} and {_outline(two)}")
     for what, value in {"reward": reward, "terminated": terminated, "truncated": truncated}.items():
-        if getattr(value, "shape", None) != ():
-            raise EnvError(f"{name}: step must return one number as {what}, not {_outline(value)}")
+        if getattr(value, "shape", None) not in ({alone} if what == "reward" else {(), alone}):
+            wanted = "one number for each player" if players and what == "reward" else "one number"
+            raise EnvError(f"{name}: step must return {wanted} as {what}, not {_outline(value)}")
     costly = bool(getattr(env, "costly", False))
-    task = Task(env, params, Observation(None), num_actions, one_hot, interval, _binary(env), costly)
+    task = Task(env, params, Observation(None), num_actions, one_hot, interval, _binary(env), costly, players)
     observation = _shapes(name, "the observation", task.observe, raw)
+    if players:
+        if any(leaf.shape[:1] != alone for leaf in jax.tree.leaves(observation)):
+            raise EnvError(f"{name}: the observation must lead with its {players} players, not {_outline(observation)}")
+        observation = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), observation)
     legal = observation.legal
     if legal is not None and (legal.shape != (num_actions,) or legal.dtype != bool):
         raise EnvError(f"{name}: the mask of legal actions is {_outline(legal)}, not bool[{num_actions}]")

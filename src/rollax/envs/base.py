@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +20,8 @@ class Environment(Protocol):
     `step` resets by itself: the observation and state that it returns are already of the next
     episode, and `info["final_observation"]` is the true successor.  An observation is an array, a
     pytree of arrays, or an `Observation` with a mask of legal actions, of which there must be one
-    as long as the episode runs.
+    as long as the episode runs.  An environment of several players has an attribute `players`: actions and rewards
+    are then `[players]`, observations lead with the players, and the flags are of all together.
     """
 
     def reset(self, key: Key, params: Any) -> tuple[Any, EnvState]: ...
@@ -52,6 +54,7 @@ class Task:
     truncation_interval: int = 1
     binary: bool = False  # every number of an observation is 0 or 1, so it is kept as a flag
     costly: bool = False  # its own arithmetic is a good part of a run, and worth the compiler's best
+    players: int = 0  # who act together; 0 where there is one, and no axis for it
 
     def spec(self, num_envs: int, rollout_length: int) -> EnvSpec:
         return EnvSpec(self.observation, self.num_actions, num_envs, rollout_length, self.truncation_interval)
@@ -62,8 +65,8 @@ class Task:
 
     def step(self, key: Key, state: EnvState, action: Array) -> Step:
         obs, state, reward, terminated, truncated, info = self.env.step(key, state, action, self.params)
-        flags = jnp.asarray(terminated, bool), jnp.asarray(truncated, bool)
         reward = jnp.asarray(reward, jnp.float32)
+        flags = (jnp.broadcast_to(jnp.asarray(flag, bool), reward.shape) for flag in (terminated, truncated))
         return Step(self.observe(obs), state, reward, *flags, self.observe(info["final_observation"]))
 
     def observe(self, raw: Any) -> Observation:
@@ -103,8 +106,8 @@ def step_envs(task: Task, envs: Envs, action: Array, extras: Any, key: Key) -> t
     num_envs = envs.episode_return.shape[0]
     step = jax.vmap(task.step)(jax.random.split(key, num_envs), envs.state, action)
     transition = Transition(envs.obs, action, step.reward, step.terminated, step.truncated, step.next_obs, extras)
-    ended = step.terminated | step.truncated
-    total = envs.episode_return + step.reward
+    ended = of_all_players(jnp.any, step.terminated | step.truncated)
+    total = envs.episode_return + of_all_players(jnp.sum, step.reward)
     length = envs.episode_length + 1
     episodes = Episodes(
         count=jnp.sum(ended, dtype=jnp.float32),
@@ -113,3 +116,8 @@ def step_envs(task: Task, envs: Envs, action: Array, extras: Any, key: Key) -> t
     )
     envs = Envs(step.state, step.obs, jnp.where(ended, 0.0, total), jnp.where(ended, 0, length))
     return envs, transition, episodes
+
+
+def of_all_players(reduce: Callable[..., Array], values: Array) -> Array:
+    """Values `[B]` of environments, from values `[B]` or `[B, players]`."""
+    return values if values.ndim == 1 else reduce(values, axis=-1)

@@ -11,6 +11,7 @@ from typing import Any
 from rollax.envs.adapters import to_task
 from rollax.envs.base import Task
 from rollax.envs.hackmatrix import HackMatrix
+from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError, EnvError
 
 # Listed rather than asked: making one of the others downloads a data set.
@@ -24,7 +25,7 @@ _CONTINUOUS = {
 
 
 # Our own, by name: dataclasses whose fields are what can be chosen of a world.
-OWN: dict[str, Callable[[], Any]] = {"HackMatrix-v0": HackMatrix}
+OWN: dict[str, Callable[[], Any]] = {"HackMatrix-v0": HackMatrix, "TreasureHunt-v0": TreasureHunt}
 
 
 @dataclass(frozen=True)

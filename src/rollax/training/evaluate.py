@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rollax.agents.base import Agent, Learner
-from rollax.envs.base import Envs, Task, reset_envs, step_envs
+from rollax.envs.base import Envs, Task, of_all_players, reset_envs, step_envs
 from rollax.types import Array, Key, Params
 
 
@@ -52,11 +52,14 @@ class Evaluator:
             act_key, step_key = jax.random.split(jax.random.fold_in(key, steps))
             action, extras = self.agent.act(learner, envs.obs, act_key, explore=False)
             envs, transition, _ = step_envs(self.task, envs, action, extras, step_key)
-            ended = transition.terminated | transition.truncated
+            terminated, truncated = (
+                of_all_players(jnp.any, flag) for flag in (transition.terminated, transition.truncated)
+            )
+            ended, reward = terminated | truncated, of_all_players(jnp.sum, transition.reward)
             result = Evaluation(
-                returns=result.returns + jnp.where(running, transition.reward, 0.0),
+                returns=result.returns + jnp.where(running, reward, 0.0),
                 lengths=result.lengths + running,
-                truncated=jnp.where(running & ended, ~transition.terminated, result.truncated),
+                truncated=jnp.where(running & ended, ~terminated, result.truncated),
             )
             return envs, result, running & ~ended
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rollax.agents.base import Learner
+from rollax.agents.base import Learner, own_axes
 from rollax.training.evaluate import Best, Evaluation, Evaluator, keep_best
 from rollax.training.loop import Loop, TrainState
 from rollax.types import Array, Key
@@ -129,18 +129,9 @@ class JaxProgram:
 
 
 def population_axes(state: TrainState) -> TrainState:
-    """For `vmap`: 0 for what each member has of its own, None for what all share.
-
-    Members advance together, so the iteration and the counters of the memory (its integer scalars)
-    are the same for all.  Shared, they address the replay of every member at once; one index for
-    each member would make each write a loop over members.
-    """
-
-    def axis(leaf: Any) -> int | None:
-        return None if leaf.ndim == 0 and jnp.issubdtype(leaf.dtype, jnp.integer) else 0
-
+    """For `vmap`: 0 for what each member has of its own, None for the iteration and what `own_axes` shares."""
     own = jax.tree.map(lambda _: 0, state)
-    return own._replace(iteration=None, memory=jax.tree.map(axis, state.memory))
+    return own._replace(iteration=None, memory=own_axes(state.memory))
 
 
 @contextmanager

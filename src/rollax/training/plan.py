@@ -11,13 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rollax.agents.base import Agent
+from rollax.agents.players import Independent, Shared
 from rollax.envs import registry
+from rollax.envs.base import Task
 from rollax.errors import ConfigError, EnvError, ResourceError
-from rollax.experiment import Experiment, Member, leaves, population, range_problems, resolve
+from rollax.experiment import Experiment, LoopConfig, Member, leaves, population, range_problems, resolve
 from rollax.training.evaluate import Best, Evaluator
 from rollax.training.jax_program import JaxProgram, nbytes
 from rollax.training.loop import Loop, TrainState
-from rollax.types import Key
+from rollax.types import EnvSpec, Key
 
 LARGEST_BLOCK = 64
 
@@ -49,6 +52,8 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
     Raises ConfigError with every problem, or EnvError.
     """
     problems = range_problems(experiment)
+    if hasattr(experiment.world, "problems") and not problems:
+        problems += experiment.world.problems()
     out_of_range = bool(problems)
     task = None
     try:
@@ -60,7 +65,7 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
             raise
     if task is None or not experiment.steps_per_iteration > 0:
         raise ConfigError(problems)
-    spec = task.spec(experiment.loop.num_envs, experiment.loop.rollout_length)
+    spec = learner_spec(task, experiment.loop)
     choices = experiment.choices
     warm_up = experiment.iterations(experiment.loop.warm_up_steps)
     problems += choices.problems(spec)
@@ -76,8 +81,8 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
     if problems:
         raise ConfigError(problems)
     experiment = resolve(experiment)
-    agent = choices.build(spec)
-    loop = Loop(agent, task, spec.num_envs, spec.rollout_length)
+    agent = with_players(choices.build(spec), task, experiment.loop)
+    loop = Loop(agent, task, experiment.loop.num_envs, spec.rollout_length)
     evaluator = Evaluator(agent, task, experiment.record.eval_episodes, experiment.record.max_episode_steps)
     total = experiment.iterations(experiment.steps)
     warm_up = min(warm_up, total)
@@ -97,6 +102,23 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
         log=log,
         evaluation=evaluation,
     )
+
+
+def learner_spec(task: Task, loop: LoopConfig) -> EnvSpec:
+    """What one learner knows of where it acts; to a shared one each player is an environment."""
+    shared = max(task.players, 1) if loop.learners == "shared" else 1
+    return task.spec(loop.num_envs * shared, loop.rollout_length)
+
+
+def with_players(agent: Agent, task: Task, loop: LoopConfig) -> Agent:
+    """The agent of all players."""
+    if not task.players:
+        return agent
+    if loop.learners == "shared":
+        return Shared(agent, task.players)
+    on_cpu = jax.default_backend() == "cpu"
+    chosen = ("map" if on_cpu else "vmap") if loop.agent_map == "auto" else loop.agent_map
+    return Independent(agent, task.players, chosen)
 
 
 def block_length(*boundaries: int) -> int:

@@ -37,11 +37,12 @@ class Policy:
         """
         raw = jax.tree.map(jnp.asarray, observation)
         obs = self.task.observe(raw)
-        wanted = jax.tree.leaves(self.agent.spec.observation.features)
-        extra = {leaf.ndim - len(want.shape) for leaf, want in zip(jax.tree.leaves(obs.features), wanted, strict=True)}
+        together = (self.task.players,) if self.task.players else ()
+        shapes = [(*together, *leaf.shape) for leaf in jax.tree.leaves(self.task.observation.features)]
+        extra = {leaf.ndim - len(shape) for leaf, shape in zip(jax.tree.leaves(obs.features), shapes, strict=True)}
         if extra not in ({0}, {1}):
-            shapes = jax.tree.map(lambda leaf: leaf.shape, self.agent.spec.observation.features)
-            raise ValueError(f"an observation has the shape {shapes}, with or without a batch in front")
+            wanted = " and ".join(map(str, shapes))
+            raise ValueError(f"an observation has the shape {wanted}, with or without a batch in front")
         single = extra == {0}
         if single:
             obs = jax.tree.map(lambda leaf: leaf[None], obs)

@@ -66,6 +66,10 @@ class TreasureHunt:
     default_params = None
 
     @property
+    def players(self) -> int:
+        return self.agents
+
+    @property
     def truncation_interval(self) -> int:
         return self.max_turns
 

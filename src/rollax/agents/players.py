@@ -1,0 +1,147 @@
+"""Several players in one environment: a learner for each of them, or one for all.  Neither touches an algorithm.
+
+With players, observations, actions, rewards and flags are `[B, players, ...]`, in a rollout `[T, B, players, ...]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from rollax.agents.base import Agent, Learner, Memory, own_axes
+from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
+
+AgentMap = Literal["vmap", "map"]
+SHARED = -1  # in place of an axis, for what all players share
+
+
+@dataclass(frozen=True)
+class Independent:
+    """One learner and one memory for each player: nothing is shared, and no player's data reaches another's learner.
+
+    The players lead in every leaf of the learner and of the memory, but for the memory's counters, which are the same
+    for all.  `vmap` does all players' work at once, `map` one player's after the other's.
+    """
+
+    agent: Agent  # of one player
+    players: int
+    agent_map: AgentMap = "vmap"
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return self.agent.metric_names
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.agent.spec
+
+    def init(self, key: Key, hparams: Any) -> tuple[Learner, Memory]:
+        shapes = jax.eval_shape(self.agent.init, key, hparams)
+        axes = (jax.tree.map(lambda _: 0, shapes[0]), own_axes(shapes[1]))
+        return jax.vmap(lambda key: self.agent.init(key, hparams), out_axes=axes)(self.keys(key))
+
+    def act(self, learner: Learner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
+        def one(learner: Learner, obs: Observation, key: Key) -> tuple[Array, Any]:
+            return self.agent.act(learner, obs, key, explore=explore)
+
+        return over_players(one, self.agent_map, (0, 1, 0), 1)(learner, obs, self.keys(key))
+
+    def remember(self, memory: Memory, rollout: Transition) -> Memory:
+        axes = own_axes(memory)
+        return jax.vmap(self.agent.remember, in_axes=(axes, 2), out_axes=axes)(memory, rollout)
+
+    def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
+        """All players' learning; the metrics are means over them."""
+        axes = own_axes(memory)
+        learn = over_players(self.agent.learn, self.agent_map, (0, axes, 2, 0), (0, axes, 0))
+        learner, memory, metrics = learn(learner, memory, rollout, self.keys(key))
+        return learner, memory, jax.tree.map(lambda metric: jnp.mean(metric, axis=0), metrics)
+
+    def concern(self, metrics: dict[str, float], done: float) -> str | None:
+        return self.agent.concern(metrics, done)
+
+    def with_weights(self, learner: Learner, params: Params) -> Learner:
+        return jax.vmap(self.agent.with_weights)(learner, params)
+
+    def keys(self, key: Key) -> Key:
+        """A key for each player."""
+        return jax.vmap(lambda player: jax.random.fold_in(key, player))(jnp.arange(self.players))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One learner for all players: each of them is one more environment to it."""
+
+    agent: Agent  # of `num_envs * players` environments
+    players: int
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return self.agent.metric_names
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.agent.spec
+
+    def init(self, key: Key, hparams: Any) -> tuple[Learner, Memory]:
+        return self.agent.init(key, hparams)
+
+    def act(self, learner: Learner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
+        acted = self.agent.act(learner, fold(obs, 0), key, explore=explore)
+        return jax.tree.map(lambda x: x.reshape(-1, self.players, *x.shape[1:]), acted)
+
+    def remember(self, memory: Memory, rollout: Transition) -> Memory:
+        return self.agent.remember(memory, fold(rollout, 1))
+
+    def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
+        return self.agent.learn(learner, memory, fold(rollout, 1), key)
+
+    def concern(self, metrics: dict[str, float], done: float) -> str | None:
+        return self.agent.concern(metrics, done)
+
+    def with_weights(self, learner: Learner, params: Params) -> Learner:
+        return self.agent.with_weights(learner, params)
+
+
+def fold(tree: Any, axis: int) -> Any:
+    """Every leaf with this axis and the next, environments and players, as one."""
+    return jax.tree.map(lambda x: x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :]), tree)
+
+
+def over_players(function: Callable, kind: AgentMap, in_axes: tuple, out_axes: Any) -> Callable:
+    """The function for all players: `vmap`, or the same one after the other; axes as `vmap` has them."""
+    if kind == "vmap":
+        return jax.vmap(function, in_axes, out_axes)
+
+    def run(*arguments: Any) -> Any:
+        leaves, tree = jax.tree.flatten(arguments)
+        axes = jax.tree.leaves(spread(in_axes, arguments))
+        pairs = list(zip(leaves, axes, strict=True))
+        mapped = [jnp.moveaxis(leaf, axis, 0) for leaf, axis in pairs if axis != SHARED]
+
+        def one(rows: list[Array]) -> Any:
+            row = iter(rows)
+            return function(*jax.tree.unflatten(tree, [leaf if axis == SHARED else next(row) for leaf, axis in pairs]))
+
+        results, shape = jax.tree.flatten(jax.lax.map(one, mapped))
+        places = jax.tree.leaves(spread(out_axes, jax.tree.unflatten(shape, results)))
+        moved = [
+            result[0] if axis == SHARED else jnp.moveaxis(result, 0, axis)
+            for result, axis in zip(results, places, strict=True)
+        ]
+        return jax.tree.unflatten(shape, moved)
+
+    return run
+
+
+def spread(axes: Any, tree: Any) -> Any:
+    """An axis for every leaf, `SHARED` for none, from axes for whole branches."""
+
+    def fill(axis: int | None, branch: Any) -> Any:
+        return jax.tree.map(lambda _: SHARED if axis is None else axis, branch)
+
+    return jax.tree.map(fill, axes, tree, is_leaf=lambda axis: axis is None)

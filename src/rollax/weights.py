@@ -1,0 +1,44 @@
+"""What a network's weights are at first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from rollax.types import Array, Key, Params
+
+
+@dataclass(frozen=True)
+class FlaxWeights:
+    """As each layer has it: kernels of variance 1 / inputs, biases 0."""
+
+    def begin(self, key: Key, params: Params) -> Params:
+        """The weights to begin with, from those that the layers drew."""
+        return params
+
+
+@dataclass(frozen=True)
+class TorchWeights:
+    """Kernels and biases of plain layers uniform within 1 / sqrt(inputs), as PyTorch has them; noisy layers stay."""
+
+    def begin(self, key: Key, params: Params) -> Params:
+        layers = [0]  # a key for each layer, in their order
+
+        def redraw(tree: Any) -> Any:
+            if not isinstance(tree, dict):
+                return tree
+            if set(tree) != {"kernel", "bias"}:
+                return {name: redraw(branch) for name, branch in tree.items()}
+            layers[0] += 1
+            kernel_key, bias_key = jax.random.split(jax.random.fold_in(key, layers[0]))
+            reach = 1 / math.sqrt(math.prod(tree["kernel"].shape[:-1]))
+
+            def drawn(key: Key, like: Array) -> Array:
+                return jax.random.uniform(key, like.shape, like.dtype, -reach, reach)
+
+            return {"kernel": drawn(kernel_key, tree["kernel"]), "bias": drawn(bias_key, tree["bias"])}
+
+        return redraw(params)
