@@ -23,9 +23,10 @@ from rollax.types import Observation
 
 def play(made, num_envs, steps, seed=0):
     """A rollout of action 0, the last batch, and the episodes' sums for each step."""
+    action = jnp.zeros((num_envs, made.players) if made.players else num_envs, jnp.int32)
 
     def step(envs, key):
-        envs, transition, episodes = step_envs(made, envs, jnp.zeros(num_envs, jnp.int32), (), key)
+        envs, transition, episodes = step_envs(made, envs, action, (), key)
         return envs, (transition, episodes)
 
     envs = reset_envs(made, jax.random.key(seed), num_envs)
@@ -68,9 +69,10 @@ def test_every_discrete_gymnax_environment_can_be_named(name):
     """MNISTBandit is left out: it downloads its data when it is made."""
     made = registry.make(name)
     shapes = jax.eval_shape(lambda: play(made, 2, 3)[1])
-    assert shapes.reward.shape == (3, 2)
-    assert jax.tree.map(lambda x: x.shape[2:], shapes.obs.features) == jax.tree.map(
-        lambda x: x.shape, made.observation.features
+    batch = (3, 2, made.players) if made.players else (3, 2)
+    assert shapes.reward.shape == shapes.truncated.shape == batch
+    assert jax.tree.map(lambda x: x.shape, shapes.obs.features) == jax.tree.map(
+        lambda x: batch + x.shape, made.observation.features
     )
 
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import rollax
+from rollax.envs.check import check_environment
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError
 from rollax.training.plan import make_plan
+from rollax.watching import play, watch
 
 SMALL = {
     "env": "TreasureHunt-v0", "agents": 3, "height": 6, "width": 6, "max_turns": 8, "rollout_length": 8, "steps": 80,
@@ -99,8 +101,6 @@ def test_a_run_from_start_to_picture(tmp_path):
     game = TreasureHunt(agents=3, height=6, width=6, max_turns=8, frames=3)
     obs, _ = game.reset(jax.random.key(0))
     assert policy(obs).shape == (3,)
-    from rollax.watching import watch
-
     path, ending = watch(tmp_path / "run")
     assert path.read_bytes().startswith(b"GIF")
     assert ending.steps == 8
@@ -115,7 +115,15 @@ def test_a_longer_run_is_the_same_as_a_resumed_one(tmp_path):
     assert shas[0] == shas[1]
 
 
+def test_the_environment_is_checked_as_others_are():
+    lines = check_environment("TreasureHunt-v0", 60)
+    assert "5 players" in lines
+    assert lines[-1] == "ok"
+
+
 def test_mistakes_are_answered():
+    with pytest.raises(ConfigError, match="has 5 players, and a keyboard is for one"):
+        play("TreasureHunt-v0")
     with pytest.raises(ConfigError, match="agents=40 do not fit on the 16 free cells"):
         make_plan(hunt(agents=40))
     with pytest.raises(ConfigError, match="rollout_length=4 must be 8"):

@@ -157,6 +157,10 @@ def play(name: str, *, seed: int = 0, keyboard: TextIO = sys.stdin, screen: Text
     draw = drawer_of(task)
     if draw is None:
         raise ConfigError(f"env={name!r} cannot be drawn; give it a method picture(state)")
+    if task.players:
+        raise ConfigError(
+            f"env={name!r} has {task.players} players, and a keyboard is for one; watch a run of it instead"
+        )
     keys, names = action_keys(task)
     live = keyboard.isatty()
     pressed = key_presses(keyboard)

@@ -21,10 +21,12 @@ def check_environment(name: str, steps: int) -> list[str]:
     features = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", task.observation.features)
     found = [
         f"{name}: {task.num_actions} actions, observation {features}",
+        *([f"{task.players} players"] if task.players else []),
         "legal actions: " + ("all" if task.observation.legal is None else "a mask in each observation"),
         "shapes and dtypes of reset and step agree",
     ]
     problems = []
+    who = (NUM_ENVS, task.players) if task.players else (NUM_ENVS,)
 
     def play(key):
         reset_key, step_key = jax.random.split(key)
@@ -32,7 +34,7 @@ def check_environment(name: str, steps: int) -> list[str]:
 
         def step(envs, key):
             act_key, env_key = jax.random.split(key)
-            legal = jnp.ones((NUM_ENVS, task.num_actions), bool) if envs.obs.legal is None else envs.obs.legal
+            legal = jnp.ones((*who, task.num_actions), bool) if envs.obs.legal is None else envs.obs.legal
             action = jax.random.categorical(act_key, jnp.where(legal, 0.0, -jnp.inf)).astype(jnp.int32)
             envs, transition, episodes = step_envs(task, envs, action, (), env_key)
             return envs, (transition, episodes)
