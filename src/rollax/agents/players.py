@@ -20,16 +20,11 @@ SHARED = -1  # in place of an axis, for what all players share
 
 
 @dataclass(frozen=True)
-class Independent:
-    """One learner and one memory for each player: nothing is shared, and no player's data reaches another's learner.
+class Players:
+    """An agent for all players, made of one for a learner."""
 
-    The players lead in every leaf of the learner and of the memory, but for the memory's counters, which are the same
-    for all.  `vmap` does all players' work at once, `map` one player's after the other's.
-    """
-
-    agent: Agent  # of one player
+    agent: Agent
     players: int
-    agent_map: AgentMap = "vmap"
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -38,6 +33,20 @@ class Independent:
     @property
     def spec(self) -> EnvSpec:
         return self.agent.spec
+
+    def concern(self, metrics: dict[str, float], done: float) -> str | None:
+        return self.agent.concern(metrics, done)
+
+
+@dataclass(frozen=True)
+class Independent(Players):
+    """One learner and one memory for each player: nothing is shared, and no player's data reaches another's learner.
+
+    The players lead in every leaf of the learner and of the memory, but for the memory's counters, which are the same
+    for all.  `vmap` does all players' work at once, `map` one player's after the other's.
+    """
+
+    agent_map: AgentMap = "vmap"
 
     def init(self, key: Key, hparams: Any) -> tuple[Learner, Memory]:
         shapes = jax.eval_shape(self.agent.init, key, hparams)
@@ -61,9 +70,6 @@ class Independent:
         learner, memory, metrics = learn(learner, memory, rollout, self.keys(key))
         return learner, memory, jax.tree.map(lambda metric: jnp.mean(metric, axis=0), metrics)
 
-    def concern(self, metrics: dict[str, float], done: float) -> str | None:
-        return self.agent.concern(metrics, done)
-
     def with_weights(self, learner: Learner, params: Params) -> Learner:
         return jax.vmap(self.agent.with_weights)(learner, params)
 
@@ -73,19 +79,8 @@ class Independent:
 
 
 @dataclass(frozen=True)
-class Shared:
-    """One learner for all players: each of them is one more environment to it."""
-
-    agent: Agent  # of `num_envs * players` environments
-    players: int
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return self.agent.metric_names
-
-    @property
-    def spec(self) -> EnvSpec:
-        return self.agent.spec
+class Shared(Players):
+    """One learner for all players: each of them is one more environment to it, of `num_envs * players`."""
 
     def init(self, key: Key, hparams: Any) -> tuple[Learner, Memory]:
         return self.agent.init(key, hparams)
@@ -99,9 +94,6 @@ class Shared:
 
     def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
         return self.agent.learn(learner, memory, fold(rollout, 1), key)
-
-    def concern(self, metrics: dict[str, float], done: float) -> str | None:
-        return self.agent.concern(metrics, done)
 
     def with_weights(self, learner: Learner, params: Params) -> Learner:
         return self.agent.with_weights(learner, params)
