@@ -159,7 +159,7 @@ def test_players_start_on_different_free_cells_uniformly():
 
 
 def test_a_game_lasts_its_turns_and_the_next_follows():
-    game = TreasureHunt(max_turns=4, frames=3)
+    game = TreasureHunt(max_turns=4, frames=3, obs_timing="simultaneous")
     obs, state = game.reset(jax.random.key(0))
     step, shown = jax.jit(game.step), [np.asarray(obs)]
     for turn in range(1, 6):
@@ -176,6 +176,69 @@ def test_a_game_lasts_its_turns_and_the_next_follows():
         else:
             np.testing.assert_array_equal(obs, info["final_observation"])
             np.testing.assert_array_equal(shown[-1][:, :2], shown[-2][:, 1:])  # frames move on
+
+
+@pytest.mark.parametrize("agents", [3, 9], ids=["unrolled", "scanned"])
+def test_in_sequence_each_player_sees_what_those_before_it_did(agents):
+    """What a player is shown when it decides, and what is kept of it, is the board after the moves before its own."""
+    game = TreasureHunt(height=6, width=7, agents=agents, frames=3, spawn_prob=0.3)
+    _, state = game.reset(jax.random.key(1))
+    wishes = jax.random.randint(jax.random.key(2), (agents,), 0, 4)
+    turn = jax.jit(lambda key, state: game.turn(key, state, lambda player, obs: (wishes[player], jnp.sum(obs))))
+    (seen, actions, notes), (_, after, reward, *_) = turn(jax.random.key(3), state)
+    np.testing.assert_array_equal(actions, wishes)
+    world, different = state.world, 0
+    for player in range(agents):
+        shown = game.rules.observe_one(world, player)
+        different += not np.array_equal(shown, game.rules.observe_one(state.world, player))
+        np.testing.assert_array_equal(seen[player, -1], shown)
+        np.testing.assert_array_equal(seen[player, :-1], state.frames[player])
+        np.testing.assert_array_equal(after.frames[player, -1], shown)
+        assert float(notes[player]) == float(jnp.sum(seen[player]))
+        world, value = game.rules.move(world, player, wishes[player])
+        assert float(value) == float(reward[player])
+    assert different  # it is another board than at first
+    np.testing.assert_array_equal(after.world.position, world.position)
+    stepped = jax.jit(game.step)(jax.random.key(3), state, wishes)  # the same moves, told in advance
+    for left, right in zip(jax.tree.leaves(stepped[1]), jax.tree.leaves(after), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("timing", ["sequential", "simultaneous"])
+def test_a_drawn_order_is_another_in_each_turn(timing):
+    game = TreasureHunt(agents=4, obs_timing=timing, shuffle_agent_order=True)
+    _, state = game.reset(jax.random.key(0))
+    step, orders = jax.jit(game.step), set()
+    for turn in range(12):
+        state = step(jax.random.key(turn), state, jnp.zeros(4, jnp.int32))[1]
+        assert sorted(state.order.tolist()) == [0, 1, 2, 3]
+        orders.add(tuple(state.order.tolist()))
+    assert len(orders) > 4
+
+
+def test_stale_frames_are_what_a_ring_with_gaps_still_holds():
+    """As the reference's memory has it: blank at first, and after a round what was written there last."""
+    rows, turns, gap = 11, 4, 2
+    game = TreasureHunt(agents=2, max_turns=turns, frames=gap + 1, stale_frames=rows)
+    assert game.problems() == []
+    assert TreasureHunt(stale_frames=53).problems() == [
+        "stale_frames=53 do not hold a game; the least is stale_frames=54"
+    ]
+    _, state = game.reset(jax.random.key(0))
+    step = jax.jit(game.step)
+    ring, row, stale = np.zeros((2, rows, game.rules.observation_size), np.float32), gap, 0
+    for turn in range(5 * turns):
+        if turn % turns == 0:
+            shown = ring[:, [(row - gap + k) % rows for k in range(gap)]]
+            np.testing.assert_array_equal(state.frames, shown)
+            stale += bool(shown.any())
+        state = step(jax.random.key(turn), state, jnp.array([turn % 4, 1]))[1]
+        kept = state.past.frames[:, row]
+        assert np.asarray(kept).any()
+        ring[:, row] = kept
+        row = (row + (1 if turn % turns < turns - 1 else 1 + gap)) % rows
+    np.testing.assert_array_equal(state.past.frames, ring)
+    assert stale == 3  # of five games; the first two begin before the ring has gone round
 
 
 def test_random_play_comes_to_what_the_reference_measured():

@@ -20,6 +20,11 @@ def greedy(scores: Array, legal: Array | None) -> Array:
     return jnp.argmax(mask_illegal(scores, legal), axis=-1).astype(jnp.int32)
 
 
+def explores(key: Key, rows: tuple[int, ...], epsilon: Array | float) -> Array:
+    """Where `epsilon_greedy` with this key takes a random action, whatever the scores are."""
+    return jax.random.uniform(key, (2, *rows))[0] < epsilon
+
+
 def epsilon_greedy(key: Key, scores: Array, legal: Array | None, epsilon: Array | float) -> Array:
     """With probability `epsilon` a uniform draw among the legal actions, else the greedy one."""
     num_actions = scores.shape[-1]

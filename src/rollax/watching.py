@@ -106,6 +106,8 @@ def watch(
 
 
 def act(policy: Policy, scene: Scene, seed: int) -> np.ndarray:
+    if policy.task.in_turn:
+        return policy.in_turn(scene.state, seed=seed + scene.steps)
     return policy(scene.obs, seed=seed + scene.steps)
 
 

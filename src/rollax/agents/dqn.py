@@ -124,7 +124,7 @@ class DQN(QLearner):
         return learner, self.config.replay.init(self.spec)
 
     def act(self, learner: DQNLearner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, tuple]:
-        return self.choose(learner, obs, key, explore=explore)[0], ()
+        return self.choose(learner, obs, key, explore=explore, lazily=True)[0], ()
 
     def remember(self, memory: Any, rollout: Transition) -> Any:
         return self.config.replay.add(memory, rollout, self.spec)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,8 @@ class Independent(Players):
     for all.  `vmap` does all players' work at once, `map` one player's after the other's.
     """
 
-    agent_map: AgentMap = "vmap"
+    act_map: AgentMap = "vmap"
+    learn_map: AgentMap = "vmap"
 
     def init(self, key: Key, hparams: Any) -> tuple[Learner, Memory]:
         shapes = jax.eval_shape(self.agent.init, key, hparams)
@@ -57,7 +58,12 @@ class Independent(Players):
         def one(learner: Learner, obs: Observation, key: Key) -> tuple[Array, Any]:
             return self.agent.act(learner, obs, key, explore=explore)
 
-        return over_players(one, self.agent_map, (0, 1, 0), 1)(learner, obs, self.keys(key))
+        return over_players(one, self.act_map, (0, 1, 0), 1)(learner, obs, self.keys(key))
+
+    def act_as(self, learner: Learner, player: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
+        """The same for one player, with observations `[B, ...]` of its own."""
+        own = jax.tree.map(lambda leaf: leaf[player], learner)
+        return self.agent.act(own, obs, jax.random.fold_in(key, player), explore=explore)
 
     def remember(self, memory: Memory, rollout: Transition) -> Memory:
         axes = own_axes(memory)
@@ -66,7 +72,7 @@ class Independent(Players):
     def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
         """All players' learning; the metrics are means over them."""
         axes = own_axes(memory)
-        learn = over_players(self.agent.learn, self.agent_map, (0, axes, 2, 0), (0, axes, 0))
+        learn = over_players(self.agent.learn, self.learn_map, (0, axes, 2, 0), (0, axes, 0))
         learner, memory, metrics = learn(learner, memory, rollout, self.keys(key))
         return learner, memory, jax.tree.map(lambda metric: jnp.mean(metric, axis=0), metrics)
 
@@ -89,6 +95,9 @@ class Shared(Players):
         acted = self.agent.act(learner, fold(obs, 0), key, explore=explore)
         return jax.tree.map(lambda x: x.reshape(-1, self.players, *x.shape[1:]), acted)
 
+    def act_as(self, learner: Learner, player: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
+        return self.agent.act(learner, obs, jax.random.fold_in(key, player), explore=explore)
+
     def remember(self, memory: Memory, rollout: Transition) -> Memory:
         return self.agent.remember(memory, fold(rollout, 1))
 
@@ -97,6 +106,20 @@ class Shared(Players):
 
     def with_weights(self, learner: Learner, params: Params) -> Learner:
         return self.agent.with_weights(learner, params)
+
+
+class Acting(NamedTuple):
+    """An agent with what it has learnt, as an environment's decider."""
+
+    agent: Any
+    learner: Learner
+    explore: bool
+
+    def all(self, obs: Observation, key: Key) -> tuple[Array, Any]:
+        return self.agent.act(self.learner, obs, key, explore=self.explore)
+
+    def one(self, player: Any, obs: Observation, key: Key) -> tuple[Array, Any]:
+        return self.agent.act_as(self.learner, player, obs, key, explore=self.explore)
 
 
 def fold(tree: Any, axis: int) -> Any:

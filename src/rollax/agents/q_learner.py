@@ -7,11 +7,12 @@ from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import jax
+import jax.numpy as jnp
 
 from rollax.acting import NoisyActing, QuietActing
 from rollax.agents.base import epsilon_at
 from rollax.networks import Head, QNetwork
-from rollax.policies import epsilon_greedy
+from rollax.policies import epsilon_greedy, explores
 from rollax.returns import ReturnDistribution
 from rollax.types import Array, EnvSpec, Key, Observation, Params
 
@@ -63,16 +64,25 @@ class QLearner:
         rngs = None if noise is None else {"noise": noise, "levels": noise if levels is None else levels}
         return cast(ReturnDistribution, self.network.apply(params, obs.features, None, taus, rngs=rngs))
 
-    def choose(self, learner: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Array]:
-        """Actions `[B]`, and the values of all of them `[B, A]`."""
+    def choose(
+        self, learner: Any, obs: Observation, key: Key, *, explore: bool, lazily: bool = False
+    ) -> tuple[Array, Array]:
+        """Actions `[B]`, and the values of all of them `[B, A]`: if lazily, anything where they were not asked for."""
         noise_key, action_key = jax.random.split(key)
+        epsilon = self.epsilon(learner) if explore else self.config.evaluation_epsilon
         rows = len(jax.tree.leaves(obs.features)[0])
 
         def ask(key: Key | None, taus: Array | None) -> ReturnDistribution:
             return self.returns(learner.params, obs, key, taus=taus)
 
-        q_values = self.acting.values(ask, noise_key, rows, explore=explore)
-        epsilon = self.epsilon(learner) if explore else self.config.evaluation_epsilon
+        def values() -> Array:
+            return self.acting.values(ask, noise_key, rows, explore=explore)
+
+        if lazily and rows == 1:  # a single random action needs no network
+            blank = jnp.zeros((1, self.spec.num_actions))
+            q_values = jax.lax.cond(explores(action_key, (1,), epsilon)[0], lambda: blank, values)
+        else:
+            q_values = values()
         return epsilon_greedy(action_key, q_values, obs.legal, epsilon), q_values
 
     def epsilon(self, learner: Any) -> Array:

@@ -80,7 +80,8 @@ def to_task(env: Any, params: Any, name: str) -> Task:
             wanted = "one number for each player" if players and what == "reward" else "one number"
             raise EnvError(f"{name}: step must return {wanted} as {what}, not {_outline(value)}")
     costly = bool(getattr(env, "costly", False))
-    task = Task(env, params, Observation(None), num_actions, one_hot, interval, _binary(env), costly, players)
+    in_turn = bool(getattr(env, "in_turn", False))
+    task = Task(env, params, Observation(None), num_actions, one_hot, interval, _binary(env), costly, players, in_turn)
     observation = _shapes(name, "the observation", task.observe, raw)
     if players:
         if any(leaf.shape[:1] != alone for leaf in jax.tree.leaves(observation)):

@@ -21,7 +21,10 @@ class Environment(Protocol):
     episode, and `info["final_observation"]` is the true successor.  An observation is an array, a
     pytree of arrays, or an `Observation` with a mask of legal actions, of which there must be one
     as long as the episode runs.  An environment of several players has an attribute `players`: actions and rewards
-    are then `[players]`, observations lead with the players, and the flags are of all together.
+    are then `[players]`, observations lead with the players, and the flags are of all together.  Where one decides
+    after the other, and sees what those before it have done, it has `in_turn`, and a method `turn(key, state, decide,
+    params)` that asks `decide(player, observation)` for an action and notes, and returns observations, actions and
+    notes of all players, and what `step` returns.
     """
 
     def reset(self, key: Key, params: Any) -> tuple[Any, EnvState]: ...
@@ -42,6 +45,26 @@ class Step(NamedTuple):
     next_obs: Observation  # the true successor
 
 
+class Decisions(NamedTuple):
+    """What all players of an environment saw, did, and noted."""
+
+    obs: Observation
+    action: Array
+    extras: Any
+
+
+class Decider(Protocol):
+    """Who acts in a batch of environments."""
+
+    def all(self, obs: Observation, key: Key) -> tuple[Array, Any]:
+        """Actions for observations `[B, ...]`, and what to note of them."""
+        ...
+
+    def one(self, player: Any, obs: Observation, key: Key) -> tuple[Array, Any]:
+        """The same for one player alone."""
+        ...
+
+
 @dataclass(frozen=True)
 class Task:
     """An environment with its parameters, brought to the library's own data types."""
@@ -55,6 +78,7 @@ class Task:
     binary: bool = False  # every number of an observation is 0 or 1, so it is kept as a flag
     costly: bool = False  # its own arithmetic is a good part of a run, and worth the compiler's best
     players: int = 0  # who act together; 0 where there is one, and no axis for it
+    in_turn: bool = False  # each player sees what those before it have just done
 
     def spec(self, num_envs: int, rollout_length: int) -> EnvSpec:
         return EnvSpec(self.observation, self.num_actions, num_envs, rollout_length, self.truncation_interval)
@@ -64,7 +88,17 @@ class Task:
         return self.observe(obs), state
 
     def step(self, key: Key, state: EnvState, action: Array) -> Step:
-        obs, state, reward, terminated, truncated, info = self.env.step(key, state, action, self.params)
+        return self.outcome(self.env.step(key, state, action, self.params))
+
+    def turn(self, key: Key, state: EnvState, decide: Callable[[Any, Observation], Any]) -> tuple[Decisions, Step]:
+        """A step in which each player decides when it is asked."""
+        (obs, action, extras), result = self.env.turn(
+            key, state, lambda player, raw: decide(player, self.observe(raw)), self.params
+        )
+        return Decisions(self.observe(obs), action, extras), self.outcome(result)
+
+    def outcome(self, result: tuple) -> Step:
+        obs, state, reward, terminated, truncated, info = result
         reward = jnp.asarray(reward, jnp.float32)
         flags = (jnp.broadcast_to(jnp.asarray(flag, bool), reward.shape) for flag in (terminated, truncated))
         return Step(self.observe(obs), state, reward, *flags, self.observe(info["final_observation"]))
@@ -101,11 +135,40 @@ def reset_envs(task: Task, key: Key, num_envs: int) -> Envs:
     return Envs(state, obs, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
 
 
+def play_envs(task: Task, envs: Envs, decider: Decider, key: Key) -> tuple[Envs, Transition, Episodes]:
+    """One step of every environment with somebody who acts in them."""
+    act_key, step_key = key
+    if not task.in_turn:
+        return step_envs(task, envs, *decider.all(envs.obs, act_key), step_key)
+    num_envs = envs.episode_return.shape[0]
+
+    def turn(act_key: Key, step_key: Key, state: EnvState) -> tuple[Decisions, Step]:
+        def decide(player: Any, obs: Observation) -> tuple[Array, Any]:
+            alone = jax.tree.map(lambda leaf: leaf[None], obs)
+            return jax.tree.map(lambda leaf: leaf[0], decider.one(player, alone, act_key))
+
+        return task.turn(step_key, state, decide)
+
+    keys = (jax.random.split(act_key, num_envs), jax.random.split(step_key, num_envs))
+    if num_envs == 1:  # whatever depends on a condition is then really left out
+        single = turn(*jax.tree.map(lambda leaf: leaf[0], (*keys, envs.state)))
+        decisions, step = jax.tree.map(lambda leaf: leaf[None], single)
+    else:
+        decisions, step = jax.vmap(turn)(*keys, envs.state)
+    return advance(envs, decisions, step)
+
+
 def step_envs(task: Task, envs: Envs, action: Array, extras: Any, key: Key) -> tuple[Envs, Transition, Episodes]:
     """One step of every environment: the new batch, the true transition, and what ended."""
     num_envs = envs.episode_return.shape[0]
     step = jax.vmap(task.step)(jax.random.split(key, num_envs), envs.state, action)
-    transition = Transition(envs.obs, action, step.reward, step.terminated, step.truncated, step.next_obs, extras)
+    return advance(envs, Decisions(envs.obs, action, extras), step)
+
+
+def advance(envs: Envs, decisions: Decisions, step: Step) -> tuple[Envs, Transition, Episodes]:
+    """The batch after a step of all, the transitions, and what ended."""
+    obs, action, extras = decisions
+    transition = Transition(obs, action, step.reward, step.terminated, step.truncated, step.next_obs, extras)
     ended = of_all_players(jnp.any, step.terminated | step.truncated)
     total = envs.episode_return + of_all_players(jnp.sum, step.reward)
     length = envs.episode_length + 1

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from rollax.agents.base import Agent, Learner
-from rollax.envs.base import Envs, Task, of_all_players, reset_envs, step_envs
+from rollax.agents.players import Acting
+from rollax.envs.base import Envs, Task, of_all_players, play_envs, reset_envs
 from rollax.types import Array, Key, Params
 
 
@@ -49,9 +50,8 @@ class Evaluator:
         )
 
         def play(learner: Learner, envs: Envs, key: Key, result: Evaluation, running: Array, steps: Array):
-            act_key, step_key = jax.random.split(jax.random.fold_in(key, steps))
-            action, extras = self.agent.act(learner, envs.obs, act_key, explore=False)
-            envs, transition, _ = step_envs(self.task, envs, action, extras, step_key)
+            keys = jax.random.split(jax.random.fold_in(key, steps))
+            envs, transition, _ = play_envs(self.task, envs, Acting(self.agent, learner, explore=False), keys)
             terminated, truncated = (
                 of_all_players(jnp.any, flag) for flag in (transition.terminated, transition.truncated)
             )

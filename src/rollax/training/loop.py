@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from rollax.agents.base import Agent, Learner, Memory
-from rollax.envs.base import Envs, Task, reset_envs, step_envs
+from rollax.agents.players import Acting
+from rollax.envs.base import Envs, Task, play_envs, reset_envs
 from rollax.types import Array, Key, Metrics, Observation, Transition
 
 # A window is a row of sums: of ended episodes, of iterations that learnt, then of the agent's own metrics.
@@ -75,9 +76,7 @@ class Loop:
         """A rollout `[T, B, ...]`, and the count, returns and lengths of the episodes that ended in it."""
 
         def step(envs: Envs, keys: Key):
-            act_key, step_key = keys
-            action, extras = self.agent.act(learner, envs.obs, act_key, explore=True)
-            envs, transition, episodes = step_envs(self.task, envs, action, extras, step_key)
+            envs, transition, episodes = play_envs(self.task, envs, Acting(self.agent, learner, explore=True), keys)
             return envs, (transition, episodes)
 
         envs, (rollout, episodes) = jax.lax.scan(step, envs, jax.random.split(key, (self.rollout_length, 2)))

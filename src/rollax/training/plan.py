@@ -116,9 +116,11 @@ def with_players(agent: Agent, task: Task, loop: LoopConfig) -> Agent:
         return agent
     if loop.learners == "shared":
         return Shared(agent, task.players)
+    if loop.agent_map != "auto":
+        return Independent(agent, task.players, loop.agent_map, loop.agent_map)
+    # Learning is large products, which fill a CPU's cores one by one and stay in its cache; acting is small ones.
     on_cpu = jax.default_backend() == "cpu"
-    chosen = ("map" if on_cpu else "vmap") if loop.agent_map == "auto" else loop.agent_map
-    return Independent(agent, task.players, chosen)
+    return Independent(agent, task.players, "vmap", "map" if on_cpu else "vmap")
 
 
 def block_length(*boundaries: int) -> int:

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.agents.base import Agent, Learner
-from rollax.envs.base import Task
+from rollax.agents.players import Acting
+from rollax.envs.base import Envs, Task, play_envs
 from rollax.errors import CheckpointError, ConfigError
 from rollax.experiment import Experiment, from_json, leaves, population, with_values
 from rollax.training import checkpoint
@@ -48,6 +49,21 @@ class Policy:
             obs = jax.tree.map(lambda leaf: leaf[None], obs)
         actions = np.asarray(self._act(self.learner, obs, jax.random.key(seed)))
         return actions[0] if single else actions
+
+    def in_turn(self, state: Any, seed: int = 0) -> np.ndarray:
+        """The actions of all players in a state of an environment where each sees what those before it have done."""
+        return np.asarray(self._turn(self.learner, state, jax.random.key(seed)))
+
+    @cached_property
+    def _turn(self) -> Any:
+        def actions(learner: Learner, state: Any, key: Any) -> Any:
+            acting = Acting(self.agent, learner, explore=False)
+            single = jax.tree.map(lambda leaf: leaf[None], state)
+            blank = jnp.zeros(1)
+            envs = Envs(single, self.task.observation, blank, blank)
+            return play_envs(self.task, envs, acting, jax.random.split(key))[1].action[0]
+
+        return jax.jit(actions)
 
     @cached_property
     def _act(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -16,6 +17,8 @@ from rollax.limits import COUNT, COUNT_OR_NONE, SHARE, Limit
 from rollax.types import Array, Key
 
 NUMBER = Limit(-1e6, 1e6)
+UNROLLED = 8  # players, at most, whose moves are compiled one by one
+Decide = Callable[[Any, Array], tuple[Array, Any]]  # a player and what it sees, to its action and what to note of it
 
 
 class State(NamedTuple):
@@ -24,6 +27,15 @@ class State(NamedTuple):
     world: World
     turn: Array  # turns that were played
     frames: Array  # float32[players, frames - 1, D]: what each player saw before, the oldest first
+    order: Array  # int32[players]: who moves first, second, ... in the coming turn
+    past: Past | None  # what was seen in earlier games, where that shows before a game's first turns
+
+
+class Past(NamedTuple):
+    """A ring of all that was seen, with a gap before each game's frames: what it is overwritten with comes late."""
+
+    frames: Array  # float32[players, rows, D]
+    row: Array  # of the running game's first frame
 
 
 @dataclass(frozen=True)
@@ -31,8 +43,9 @@ class TreasureHunt:
     """Players walk on a walled board and take the treasures that appear on it, for so many turns.
 
     An observation is `[players, frames, D]`: for each player the last frames, the oldest first, and zeros before its
-    first.  Players move in the order of their numbers, each seeing the result of the moves before its own in what it
-    meets, but not in what it was shown.  The last turn is a time limit: a truncation.
+    first.  Players move in the order of their numbers and meet what the moves before theirs have left.  In sequence
+    they also see it before they decide; `simultaneous` shows all of them the board as it is before the first move.
+    The last turn is a time limit: a truncation.
     """
 
     variant: Literal["gem", "gem_food_bone"] = "gem"  # What appears: gems, or gems, food and bones.
@@ -46,7 +59,9 @@ class TreasureHunt:
     food_value: float = 5.0  # ... food ...
     bone_value: float = -10.0  # ... and a bone.
     frames: int = 5  # Frames that an observation shows, the current one included.
+    obs_timing: Literal["sequential", "simultaneous"] = "sequential"  # Players decide after, or before, others' moves.
     shuffle_agent_order: bool = False  # The order of moves is drawn anew for each turn.
+    stale_frames: int = 0  # Rows of a ring whose old frames show before a game's first, as the reference has it; or 0.
     limits: ClassVar[dict[str, Limit]] = {
         "height": Limit(3, 1_000),
         "width": Limit(3, 1_000),
@@ -58,6 +73,7 @@ class TreasureHunt:
         "food_value": NUMBER,
         "bone_value": NUMBER,
         "frames": COUNT,
+        "stale_frames": COUNT_OR_NONE,
     }
 
     num_actions = 4
@@ -68,6 +84,10 @@ class TreasureHunt:
     @property
     def players(self) -> int:
         return self.agents
+
+    @property
+    def in_turn(self) -> bool:
+        return self.obs_timing == "sequential"
 
     @property
     def truncation_interval(self) -> int:
@@ -92,39 +112,90 @@ class TreasureHunt:
 
     def problems(self) -> list[str]:
         """What is wrong with these choices together, each with its fix."""
-        free = (self.height - 2) * (self.width - 2)
-        if self.agents <= free:
-            return []
-        return [f"agents={self.agents} do not fit on the {free} free cells; try agents={free} or a larger board"]
+        free, least = (self.height - 2) * (self.width - 2), self.max_turns + self.frames - 1
+        found = []
+        if self.agents > free:
+            found.append(
+                f"agents={self.agents} do not fit on the {free} free cells; try agents={free} or a larger board"
+            )
+        if 0 < self.stale_frames < least:
+            found.append(f"stale_frames={self.stale_frames} do not hold a game; the least is stale_frames={least}")
+        return found
 
     # -- the library's protocol
 
     def reset(self, key: Key, params: Any = None) -> tuple[Array, State]:
-        place_key, spawn_key = jax.random.split(key)
-        world = self.rules.spawn(self.rules.start(place_key), spawn_key)
-        frames = jnp.zeros((self.agents, self.frames - 1, self.rules.observation_size), jnp.float32)
-        state = State(world, jnp.int32(0), frames)
+        size, past = self.rules.observation_size, None
+        if self.stale_frames:
+            past = Past(jnp.zeros((self.agents, self.stale_frames, size), jnp.float32), jnp.int32(self.frames - 1))
+        frames = jnp.zeros((self.agents, self.frames - 1, size), jnp.float32)
+        state = State(*self.new_game(key), frames, jnp.arange(self.agents), past)
         return self.show(state), state
+
+    def new_game(self, key: Key) -> tuple[World, Array]:
+        place_key, spawn_key = jax.random.split(key)
+        return self.rules.spawn(self.rules.start(place_key), spawn_key), jnp.int32(0)
 
     def step(
         self, key: Key, state: State, action: Array, params: Any = None
     ) -> tuple[Array, State, Array, Array, Array, dict]:
         """One turn: all players move, and treasures appear for the next; a new game follows an ended one at once."""
-        order_key, spawn_key, reset_key = jax.random.split(key, 3)
-        order = jnp.arange(self.agents)
-        if self.shuffle_agent_order:
-            order = jax.random.permutation(order_key, order)
-        moved, reward = self.rules.move_all(state.world, action, order)
+        if self.in_turn:
+            return self.turn(key, state, lambda player, _: (action[player], ()))[1]
         seen = self.rules.observe(state.world)
+        world, reward = self.rules.move_all(state.world, action, state.order)
+        return self.finish(key, state._replace(world=world), seen, reward)
+
+    def turn(self, key: Key, state: State, decide: Decide, params: Any = None) -> tuple[tuple, tuple]:
+        """One turn in which each player is asked when it has to move: observations, actions and what `decide` adds.
+
+        These lead with the players.  The second tuple is what `step` returns.
+        """
+
+        def move(world: World, player: Array | int) -> tuple[World, tuple]:
+            seen = self.rules.observe_one(world, player)
+            obs = jnp.concatenate([state.frames[player], seen[None]])
+            action, extras = decide(player, obs)
+            world, reward = self.rules.move(world, player, action)
+            return world, (obs, action, extras, seen, reward)
+
+        world, moves = state.world, []
+        if self.agents <= UNROLLED and not self.shuffle_agent_order:
+            # Each player's number is known when it is compiled, so its weights are where they are, and not a copy.
+            for player in range(self.agents):
+                world, made = move(world, player)
+                moves.append(made)
+            made = jax.tree.map(lambda *rows: jnp.stack(rows), *moves)
+        else:
+            world, made = jax.lax.scan(move, world, state.order)
+            made = jax.tree.map(lambda rows: jnp.zeros_like(rows).at[state.order].set(rows), made)
+        *decided, seen, reward = made
+        return tuple(decided), self.finish(key, state._replace(world=world), seen, reward)
+
+    def finish(
+        self, key: Key, state: State, seen: Array, reward: Array
+    ) -> tuple[Array, State, Array, Array, Array, dict]:
+        """What `step` returns, after all have moved who saw that."""
+        order_key, spawn_key, reset_key = jax.random.split(key, 3)
         frames = jnp.concatenate([state.frames, seen[:, None]], axis=1)[:, 1:]
-        state = State(self.rules.spawn(moved, spawn_key), state.turn + 1, frames)
-        over = state.turn == self.max_turns
-        last, (obs, fresh) = self.show(state), self.reset(reset_key)
-        following = jax.tree.map(lambda new, old: jnp.where(over, new, old), (obs, fresh), (last, state))
-        return *following, reward, jnp.bool_(False), over, {"final_observation": last}
+        order, past, older = state.order, state.past, jnp.zeros_like(frames)
+        if self.shuffle_agent_order:
+            order = jax.random.permutation(order_key, jnp.arange(self.agents))
+        over = state.turn + 1 == self.max_turns
+        if past is not None:
+            place = (past.row + state.turn) % self.stale_frames
+            ring = jax.lax.dynamic_update_slice_in_dim(past.frames, seen[:, None], place, axis=1)
+            first = (past.row + self.max_turns + self.frames - 1) % self.stale_frames
+            older = ring[:, (first - (self.frames - 1) + jnp.arange(self.frames - 1)) % self.stale_frames]
+            past = Past(ring, jnp.where(over, first, past.row))
+        state = State(self.rules.spawn(state.world, spawn_key), state.turn + 1, frames, order, past)
+        last, fresh = self.show(state), (*self.new_game(reset_key), older)
+        begun = jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, tuple(state[:3]))
+        state = State(*begun, order, past)
+        return self.show(state), state, reward, jnp.bool_(False), over, {"final_observation": last}
 
     def show(self, state: State) -> Array:
-        """What the players are shown: their frames so far, and what they see now."""
+        """What the players are shown before the first of them moves: their frames so far, and what they see."""
         seen = self.rules.observe(state.world)
         return jnp.concatenate([state.frames, seen[:, None]], axis=1)
 

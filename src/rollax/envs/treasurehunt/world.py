@@ -91,25 +91,19 @@ class Rules:
 
     def observe(self, world: World) -> Array:
         """What each player sees: `float32[players, channels * side * side]`."""
-        planes = self.planes(world)
-        return jax.vmap(lambda cell: self.window(planes, cell))(world.position)
+        return jax.vmap(lambda player: self.observe_one(world, player))(jnp.arange(self.players))
 
-    def observe_one(self, world: World, player: Array) -> Array:
-        return self.window(self.planes(world), world.position[player])
+    def observe_one(self, world: World, player: Array | int) -> Array:
+        """What one player sees, both layers of the board added up; all that is outside is one wall high."""
+        top = jnp.pad(world.top, self.radius, constant_values=WALL)
+        ground = jnp.pad(jnp.asarray(self.ground), [(self.radius, self.radius)] * 2 + [(0, 0)])
+        corner = (world.position[player] // self.width, world.position[player] % self.width)
+        kinds = jax.lax.dynamic_slice(top, corner, (self.side, self.side))
+        below = jax.lax.dynamic_slice(ground, (*corner, 0), (self.side, self.side, self.num_channels))
+        seen = jnp.asarray(self.codes)[kinds.astype(jnp.int32)] + below
+        return jnp.moveaxis(seen, -1, 0).reshape(-1)
 
-    def planes(self, world: World) -> Array:
-        """Both layers of the board as channels, with one wall's width of walls for all that is outside."""
-        seen = jnp.asarray(self.codes)[world.top.astype(jnp.int32)] + jnp.asarray(self.ground)
-        wide = ((self.radius, self.radius), (self.radius, self.radius))
-        outside = jnp.pad(jnp.zeros((self.height, self.width), bool), wide, constant_values=True)
-        return jnp.where(outside[..., None], jnp.asarray(self.codes[WALL]), jnp.pad(seen, (*wide, (0, 0))))
-
-    def window(self, planes: Array, cell: Array) -> Array:
-        corner = (cell // self.width, cell % self.width, 0)
-        near = jax.lax.dynamic_slice(planes, corner, (self.side, self.side, self.num_channels))
-        return jnp.moveaxis(near, -1, 0).reshape(-1)
-
-    def move(self, world: World, player: Array, action: Array) -> tuple[World, Array]:
+    def move(self, world: World, player: Array | int, action: Array) -> tuple[World, Array]:
         """One player's move, and the value of what is on the cell that it wanted to go to."""
         steps = jnp.asarray([-self.width, self.width, -1, 1], jnp.int32)
         here, flat = world.position[player], world.top.reshape(-1)
