@@ -31,7 +31,8 @@ def test_greedy_prefers_a_legal_action_to_an_illegal_one_of_any_score():
 def test_share_of_random_actions(epsilon):
     """Of three actions, a random draw leaves the greedy one two times in three."""
     count = 100_000
-    actions = epsilon_greedy(jax.random.key(0), jnp.tile(jnp.array([0.0, 1.0, 0.0]), (count, 1)), None, epsilon)
+    coins = jax.random.uniform(jax.random.key(0), (2, count))
+    actions = epsilon_greedy(coins, jnp.tile(jnp.array([0.0, 1.0, 0.0]), (count, 1)), None, epsilon)
     expected = epsilon * 2 / 3
     spread = np.sqrt(expected * (1 - expected) / count)
     assert abs(float(np.mean(actions != 1)) - expected) <= 4 * spread + 1e-9
@@ -40,7 +41,8 @@ def test_share_of_random_actions(epsilon):
 def test_random_actions_are_uniform_among_the_legal():
     count = 60_000
     legal = jnp.tile(jnp.array([True, False, True, True, False]), (count, 1))
-    actions = np.asarray(epsilon_greedy(jax.random.key(1), jnp.zeros((count, 5)), legal, 1.0))
+    coins = jax.random.uniform(jax.random.key(1), (2, count))
+    actions = np.asarray(epsilon_greedy(coins, jnp.zeros((count, 5)), legal, 1.0))
     shares = np.bincount(actions, minlength=5) / count
     assert shares[1] == shares[4] == 0
     np.testing.assert_allclose(shares[[0, 2, 3]], 1 / 3, atol=0.01)

@@ -105,7 +105,31 @@ def test_an_order_of_moves_can_be_given():
         assert reward.tolist() == rewards
 
 
+@pytest.mark.parametrize("agents", [6, 12], ids=["unrolled", "scanned"])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_all_moves_at_once_are_each_move_in_turn(agents, shuffled):
+    """On crowded boards, where players block each other, follow each other and want the same treasure."""
+    game = TreasureHunt("gem_food_bone", height=5, width=7, agents=agents, spawn_prob=0.4)
+    at_once, alone = jax.jit(game.rules.move_all), jax.jit(game.rules.move)
+    for seed in range(40):
+        key = jax.random.key(seed)
+        world = game.reset(key)[1].world
+        actions = jax.random.randint(key, (agents,), 0, 4)
+        order = jax.random.permutation(key, agents) if shuffled else None
+        moved, rewards = at_once(world, actions, order)
+        expected = np.zeros(agents, np.float32)
+        for player in range(agents) if order is None else order.tolist():
+            world, expected[player] = alone(world, player, actions[player])
+        np.testing.assert_array_equal(rewards, expected)
+        np.testing.assert_array_equal(moved.position, world.position)
+        np.testing.assert_array_equal(moved.top, world.top)
+
+
 # -- what appears
+
+
+def begin(game, key):
+    return game.rules.start(jax.random.uniform(key, (game.rules.num_free,)))
 
 
 def test_treasures_appear_on_empty_cells_with_their_chance():
@@ -113,9 +137,9 @@ def test_treasures_appear_on_empty_cells_with_their_chance():
     game, boards, sweeps = TreasureHunt(spawn_prob=0.05), 2_000, 6
 
     def run(key):
-        start = game.rules.start(key)
-        keys = jax.random.split(jax.random.fold_in(key, 1), sweeps)
-        return start, jax.lax.scan(lambda world, k: ((new := game.rules.spawn(world, k)), new.top), start, keys)
+        start = begin(game, key)
+        lots = jax.random.uniform(jax.random.fold_in(key, 1), (sweeps, 10, 10))
+        return start, jax.lax.scan(lambda world, k: ((new := game.rules.spawn(world, k)), new.top), start, lots)
 
     start, (_, tops) = jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), boards))
     first, tops = np.asarray(start.top), np.asarray(tops)
@@ -131,7 +155,7 @@ def test_treasures_appear_on_empty_cells_with_their_chance():
 
 def test_kinds_are_equally_likely_in_the_other_world():
     game = TreasureHunt("gem_food_bone", height=40, width=40, spawn_prob=0.5)
-    worlds = jax.vmap(lambda key: game.rules.spawn(game.rules.start(key), key))(jax.random.split(jax.random.key(1), 20))
+    worlds = jax.vmap(lambda key: game.reset(key)[1].world)(jax.random.split(jax.random.key(1), 20))
     counts = np.array([(np.asarray(worlds.top) == kind).sum() for kind in (GEM, FOOD, BONE)])
     share = counts / counts.sum()
     assert np.all(np.abs(share - 1 / 3) < 4 * np.sqrt(2 / 9 / counts.sum()))
@@ -140,13 +164,14 @@ def test_kinds_are_equally_likely_in_the_other_world():
 
 def test_nothing_appears_where_nothing_may():
     game = TreasureHunt(spawn_prob=0.0)
-    world = game.rules.start(jax.random.key(0))
-    np.testing.assert_array_equal(game.rules.spawn(world, jax.random.key(1)).top, world.top)
+    world = begin(game, jax.random.key(0))
+    lots = jax.random.uniform(jax.random.key(1), (10, 10)).at[2, 2].set(0.0)
+    np.testing.assert_array_equal(game.rules.spawn(world, lots).top, world.top)
 
 
 def test_players_start_on_different_free_cells_uniformly():
     game, boards = TreasureHunt(height=5, width=6, agents=4), 6_000
-    worlds = jax.vmap(game.rules.start)(jax.random.split(jax.random.key(2), boards))
+    worlds = jax.vmap(lambda key: begin(game, key))(jax.random.split(jax.random.key(2), boards))
     cells = np.asarray(worlds.position)
     assert all(len(set(row)) == 4 for row in cells.tolist())
     assert set(cells.reshape(-1).tolist()) == set(np.flatnonzero(~game.rules.border).tolist())
@@ -181,7 +206,7 @@ def test_a_game_lasts_its_turns_and_the_next_follows():
 @pytest.mark.parametrize("agents", [3, 9], ids=["unrolled", "scanned"])
 def test_in_sequence_each_player_sees_what_those_before_it_did(agents):
     """What a player is shown when it decides, and what is kept of it, is the board after the moves before its own."""
-    game = TreasureHunt(height=6, width=7, agents=agents, frames=3, spawn_prob=0.3)
+    game = TreasureHunt(height=6, width=6, agents=agents, frames=3, spawn_prob=0.6)
     _, state = game.reset(jax.random.key(1))
     wishes = jax.random.randint(jax.random.key(2), (agents,), 0, 4)
     turn = jax.jit(lambda key, state: game.turn(key, state, lambda player, obs: (wishes[player], jnp.sum(obs))))

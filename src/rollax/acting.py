@@ -22,9 +22,14 @@ Ask = Callable[[Key | None, Array | None], ReturnDistribution]
 class NoisyActing:
     """With noise, where the network has any, as long as it explores; then with the mean network."""
 
-    def values(self, ask: Ask, key: Key, rows: int, *, explore: bool) -> Array:
+    def draw(self, key: Key, rows: int) -> tuple[Array, Key]:
+        """What decisions for so many rows draw: coins `[2, rows]` for `epsilon_greedy`, and what `values` takes."""
+        noise_key, coin_key = jax.random.split(key)
+        return jax.random.uniform(coin_key, (2, rows)), noise_key
+
+    def values(self, ask: Ask, drawn: Key, *, explore: bool) -> Array:
         """Values of all actions `[rows, A]`."""
-        return ask(key if explore else None, None).mean()
+        return ask(drawn if explore else None, None).mean()
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,11 @@ class QuietActing:
     act_level_choice: Literal["random", "midpoint"] = "random"  # ... drawn for each decision, or evenly spread.
     limits: ClassVar[dict[str, Limit]] = {"act_levels": COUNT}
 
-    def values(self, ask: Ask, key: Key, rows: int, *, explore: bool) -> Array:
-        shape = (rows, self.act_levels)
-        if self.act_level_choice == "random":
-            return ask(None, jax.random.uniform(key, shape)).mean()
-        return ask(None, jnp.broadcast_to(midpoints(self.act_levels), shape)).mean()
+    def draw(self, key: Key, rows: int) -> tuple[Array, Array]:
+        """All in one: where a single decision is one row, each draw of its own would take as long as the network."""
+        drawn = jax.random.uniform(key, (2 + self.act_levels, rows))
+        return drawn[:2], drawn[2:].T
+
+    def values(self, ask: Ask, drawn: Array, *, explore: bool) -> Array:
+        even = self.act_level_choice == "midpoint"
+        return ask(None, jnp.broadcast_to(midpoints(self.act_levels), drawn.shape) if even else drawn).mean()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
-from rollax.types import Array, Key
+from rollax.types import Array
 
 
 def mask_illegal(scores: Array, legal: Array | None) -> Array:
@@ -20,15 +19,13 @@ def greedy(scores: Array, legal: Array | None) -> Array:
     return jnp.argmax(mask_illegal(scores, legal), axis=-1).astype(jnp.int32)
 
 
-def explores(key: Key, rows: tuple[int, ...], epsilon: Array | float) -> Array:
-    """Where `epsilon_greedy` with this key takes a random action, whatever the scores are."""
-    return jax.random.uniform(key, (2, *rows))[0] < epsilon
+def epsilon_greedy(coins: Array, scores: Array, legal: Array | None, epsilon: Array | float) -> Array:
+    """With probability `epsilon` a uniform draw among the legal actions, else the greedy one.
 
-
-def epsilon_greedy(key: Key, scores: Array, legal: Array | None, epsilon: Array | float) -> Array:
-    """With probability `epsilon` a uniform draw among the legal actions, else the greedy one."""
+    `coins` are two uniform numbers for each row, `[2, ...]`: below `epsilon` the first says that the second chooses.
+    """
     num_actions = scores.shape[-1]
-    chance, choice = jax.random.uniform(key, (2, *scores.shape[:-1]))
+    chance, choice = coins
     if legal is None:
         random_action = (choice * num_actions).astype(jnp.int32)
     else:

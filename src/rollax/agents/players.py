@@ -16,6 +16,7 @@ from rollax.agents.base import Agent, Learner, Memory, own_axes
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 AgentMap = Literal["vmap", "map"]
+UNROLLED = 8  # players, at most, whose decisions are compiled one by one
 SHARED = -1  # in place of an axis, for what all players share
 
 
@@ -38,6 +39,15 @@ class Players:
         return self.agent.concern(metrics, done)
 
 
+def of_player(learner: Learner, player: Any) -> Learner:
+    """One player's learner, of those of all."""
+    return jax.tree.map(lambda leaf: leaf[player], learner)
+
+
+class Apart(tuple):
+    """The learners of independent players, one by one."""
+
+
 @dataclass(frozen=True)
 class Independent(Players):
     """One learner and one memory for each player: nothing is shared, and no player's data reaches another's learner.
@@ -55,15 +65,30 @@ class Independent(Players):
         return jax.vmap(lambda key: self.agent.init(key, hparams), out_axes=axes)(self.keys(key))
 
     def act(self, learner: Learner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
+        if isinstance(learner, Apart):
+            each = [
+                self.act_as(
+                    learner, player, jax.tree.map(lambda leaf, row=player: leaf[:, row], obs), key, explore=explore
+                )
+                for player in range(self.players)
+            ]
+            return jax.tree.map(lambda *rows: jnp.stack(rows, axis=1), *each)
+
         def one(learner: Learner, obs: Observation, key: Key) -> tuple[Array, Any]:
             return self.agent.act(learner, obs, key, explore=explore)
 
         return over_players(one, self.act_map, (0, 1, 0), 1)(learner, obs, self.keys(key))
 
     def act_as(self, learner: Learner, player: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
-        """The same for one player, with observations `[B, ...]` of its own."""
-        own = jax.tree.map(lambda leaf: leaf[player], learner)
+        """The same for one player, with observations `[B, ...]` of its own; `learner` may be `apart`."""
+        own = learner[player] if isinstance(learner, Apart) else of_player(learner, player)
         return self.agent.act(own, obs, jax.random.fold_in(key, player), explore=explore)
+
+    def apart(self, learner: Learner) -> Learner:
+        """The learner for a loop in which it acts: of a few players each apart, so that none is copied in each turn."""
+        if self.act_map == "vmap" or self.players > UNROLLED:
+            return learner
+        return Apart(of_player(learner, player) for player in range(self.players))
 
     def remember(self, memory: Memory, rollout: Transition) -> Memory:
         axes = own_axes(memory)
@@ -94,6 +119,9 @@ class Shared(Players):
     def act(self, learner: Learner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
         acted = self.agent.act(learner, fold(obs, 0), key, explore=explore)
         return jax.tree.map(lambda x: x.reshape(-1, self.players, *x.shape[1:]), acted)
+
+    def apart(self, learner: Learner) -> Learner:
+        return learner
 
     def act_as(self, learner: Learner, player: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
         return self.agent.act(learner, obs, jax.random.fold_in(key, player), explore=explore)

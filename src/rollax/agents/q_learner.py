@@ -9,10 +9,9 @@ from typing import Any, ClassVar, cast
 import jax
 import jax.numpy as jnp
 
-from rollax.acting import NoisyActing, QuietActing
 from rollax.agents.base import epsilon_at
 from rollax.networks import Head, QNetwork
-from rollax.policies import epsilon_greedy, explores
+from rollax.policies import epsilon_greedy
 from rollax.returns import ReturnDistribution
 from rollax.types import Array, EnvSpec, Key, Observation, Params
 
@@ -36,8 +35,8 @@ class QLearner:
         return self.config.head
 
     @property
-    def acting(self) -> NoisyActing | QuietActing:
-        """How it asks for the values that it acts by."""
+    def acting(self) -> Any:
+        """How it asks for the values that it acts by: a part of `rollax.acting`."""
         return self.config.acting
 
     @property
@@ -68,22 +67,22 @@ class QLearner:
         self, learner: Any, obs: Observation, key: Key, *, explore: bool, lazily: bool = False
     ) -> tuple[Array, Array]:
         """Actions `[B]`, and the values of all of them `[B, A]`: if lazily, anything where they were not asked for."""
-        noise_key, action_key = jax.random.split(key)
-        epsilon = self.epsilon(learner) if explore else self.config.evaluation_epsilon
         rows = len(jax.tree.leaves(obs.features)[0])
+        coins, drawn = self.acting.draw(key, rows)
+        epsilon = self.epsilon(learner) if explore else self.config.evaluation_epsilon
 
         def ask(key: Key | None, taus: Array | None) -> ReturnDistribution:
             return self.returns(learner.params, obs, key, taus=taus)
 
         def values() -> Array:
-            return self.acting.values(ask, noise_key, rows, explore=explore)
+            return self.acting.values(ask, drawn, explore=explore)
 
         if lazily and rows == 1:  # a single random action needs no network
             blank = jnp.zeros((1, self.spec.num_actions))
-            q_values = jax.lax.cond(explores(action_key, (1,), epsilon)[0], lambda: blank, values)
+            q_values = jax.lax.cond(coins[0, 0] < epsilon, lambda: blank, values)
         else:
             q_values = values()
-        return epsilon_greedy(action_key, q_values, obs.legal, epsilon), q_values
+        return epsilon_greedy(coins, q_values, obs.legal, epsilon), q_values
 
     def epsilon(self, learner: Any) -> Array:
         """The share of random actions now."""

@@ -74,9 +74,10 @@ class Loop:
 
     def collect(self, learner: Learner, envs: Envs, key: Key) -> tuple[Envs, Transition, tuple[Array, ...]]:
         """A rollout `[T, B, ...]`, and the count, returns and lengths of the episodes that ended in it."""
+        acting = Acting(self.agent, self.agent.apart(learner) if self.task.players else learner, explore=True)
 
         def step(envs: Envs, keys: Key):
-            envs, transition, episodes = play_envs(self.task, envs, Acting(self.agent, learner, explore=True), keys)
+            envs, transition, episodes = play_envs(self.task, envs, acting, keys)
             return envs, (transition, episodes)
 
         envs, (rollout, episodes) = jax.lax.scan(step, envs, jax.random.split(key, (self.rollout_length, 2)))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.agents.base import Agent
-from rollax.agents.players import Independent, Shared
+from rollax.agents.players import UNROLLED, Independent, Shared
 from rollax.envs import registry
 from rollax.envs.base import Task
 from rollax.errors import ConfigError, EnvError, ResourceError
@@ -118,9 +118,10 @@ def with_players(agent: Agent, task: Task, loop: LoopConfig) -> Agent:
         return Shared(agent, task.players)
     if loop.agent_map != "auto":
         return Independent(agent, task.players, loop.agent_map, loop.agent_map)
-    # Learning is large products, which fill a CPU's cores one by one and stay in its cache; acting is small ones.
-    on_cpu = jax.default_backend() == "cpu"
-    return Independent(agent, task.players, "vmap", "map" if on_cpu else "vmap")
+    if jax.default_backend() != "cpu":
+        return Independent(agent, task.players, "vmap", "vmap")
+    # One player's large products fill a CPU's cores, and stay in its cache; many players' small ones do not.
+    return Independent(agent, task.players, "map" if task.players <= UNROLLED else "vmap", "map")
 
 
 def block_length(*boundaries: int) -> int:

@@ -12,12 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.envs.treasurehunt import drawing
-from rollax.envs.treasurehunt.world import BONE, FOOD, GEM, Rules, World
+from rollax.envs.treasurehunt.world import BONE, FOOD, GEM, UNROLLED, Rules, World
 from rollax.limits import COUNT, COUNT_OR_NONE, SHARE, Limit
 from rollax.types import Array, Key
 
 NUMBER = Limit(-1e6, 1e6)
-UNROLLED = 8  # players, at most, whose moves are compiled one by one
 Decide = Callable[[Any, Array], tuple[Array, Any]]  # a player and what it sees, to its action and what to note of it
 
 
@@ -129,12 +128,18 @@ class TreasureHunt:
         if self.stale_frames:
             past = Past(jnp.zeros((self.agents, self.stale_frames, size), jnp.float32), jnp.int32(self.frames - 1))
         frames = jnp.zeros((self.agents, self.frames - 1, size), jnp.float32)
-        state = State(*self.new_game(key), frames, jnp.arange(self.agents), past)
+        world = self.new_world(jax.random.uniform(key, (self.lots_of_a_game,)))
+        state = State(world, jnp.int32(0), frames, jnp.arange(self.agents), past)
         return self.show(state), state
 
-    def new_game(self, key: Key) -> tuple[World, Array]:
-        place_key, spawn_key = jax.random.split(key)
-        return self.rules.spawn(self.rules.start(place_key), spawn_key), jnp.int32(0)
+    @property
+    def lots_of_a_game(self) -> int:
+        """How many uniform numbers a new game is made of."""
+        return self.rules.num_free + self.height * self.width
+
+    def new_world(self, lots: Array) -> World:
+        places, treasures = jnp.split(lots, [self.rules.num_free])
+        return self.rules.spawn(self.rules.start(places), treasures.reshape(self.height, self.width))
 
     def step(
         self, key: Key, state: State, action: Array, params: Any = None
@@ -143,7 +148,8 @@ class TreasureHunt:
         if self.in_turn:
             return self.turn(key, state, lambda player, _: (action[player], ()))[1]
         seen = self.rules.observe(state.world)
-        world, reward = self.rules.move_all(state.world, action, state.order)
+        order = state.order if self.shuffle_agent_order else None
+        world, reward = self.rules.move_all(state.world, action, order)
         return self.finish(key, state._replace(world=world), seen, reward)
 
     def turn(self, key: Key, state: State, decide: Decide, params: Any = None) -> tuple[tuple, tuple]:
@@ -176,11 +182,13 @@ class TreasureHunt:
         self, key: Key, state: State, seen: Array, reward: Array
     ) -> tuple[Array, State, Array, Array, Array, dict]:
         """What `step` returns, after all have moved who saw that."""
-        order_key, spawn_key, reset_key = jax.random.split(key, 3)
+        # All that is random in a turn in one draw: on a GPU each takes as long as the rest of the world.
+        parts = (self.lots_of_a_game, self.height * self.width, self.agents)
+        anew, treasures, turns = jnp.split(jax.random.uniform(key, (sum(parts),)), np.cumsum(parts)[:-1])
         frames = jnp.concatenate([state.frames, seen[:, None]], axis=1)[:, 1:]
         order, past, older = state.order, state.past, jnp.zeros_like(frames)
         if self.shuffle_agent_order:
-            order = jax.random.permutation(order_key, jnp.arange(self.agents))
+            order = jnp.argsort(turns)
         over = state.turn + 1 == self.max_turns
         if past is not None:
             place = (past.row + state.turn) % self.stale_frames
@@ -188,8 +196,9 @@ class TreasureHunt:
             first = (past.row + self.max_turns + self.frames - 1) % self.stale_frames
             older = ring[:, (first - (self.frames - 1) + jnp.arange(self.frames - 1)) % self.stale_frames]
             past = Past(ring, jnp.where(over, first, past.row))
-        state = State(self.rules.spawn(state.world, spawn_key), state.turn + 1, frames, order, past)
-        last, fresh = self.show(state), (*self.new_game(reset_key), older)
+        world = self.rules.spawn(state.world, treasures.reshape(self.height, self.width))
+        state = State(world, state.turn + 1, frames, order, past)
+        last, fresh = self.show(state), (self.new_world(anew), jnp.int32(0), older)
         begun = jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, tuple(state[:3]))
         state = State(*begun, order, past)
         return self.show(state), state, reward, jnp.bool_(False), over, {"final_observation": last}

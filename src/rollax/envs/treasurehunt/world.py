@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.types import Array, Key
+from rollax.types import Array
 
 EMPTY, WALL, GEM, BONE, FOOD, PLAYER = range(6)  # what can be on a cell
 NUM_KINDS = 6
 UP, DOWN, LEFT, RIGHT = range(4)
+UNROLLED = 8  # players, at most, whose moves are compiled one by one
 
 
 class World(NamedTuple):
@@ -74,16 +75,20 @@ class Rules:
             seen[~self.border, self.sand] += 1.0
         return seen
 
-    def start(self, key: Key) -> World:
-        """A new board: the players on different free cells, drawn uniformly, and no treasure."""
+    @property
+    def num_free(self) -> int:
+        return (self.height - 2) * (self.width - 2)
+
+    def start(self, lots: Array) -> World:
+        """A new board without a treasure: the highest of uniform numbers `[num_free]` say where the players stand."""
         free = np.flatnonzero(~self.border)
-        position = jax.random.permutation(key, jnp.asarray(free, jnp.int32))[: self.players]
+        position = jnp.asarray(free, jnp.int32)[jax.lax.top_k(lots, self.players)[1]]
         top = jnp.where(jnp.asarray(self.border), WALL, EMPTY).astype(jnp.int8)
         return World(top.reshape(-1).at[position].set(PLAYER).reshape(top.shape), position)
 
-    def spawn(self, world: World, key: Key) -> World:
-        """The board after each empty cell had its chance to hold a treasure."""
-        drawn = jax.random.uniform(key, world.top.shape) / self.spawn_prob  # below 1 with the chance that is asked for
+    def spawn(self, world: World, lots: Array) -> World:
+        """The board after each empty cell had its chance to hold a treasure: uniform numbers `[H, W]` say where."""
+        drawn = lots / self.spawn_prob  # below 1 with the chance that is asked for
         kind = jnp.asarray(self.treasures, jnp.int8)[
             jnp.minimum((drawn * len(self.treasures)).astype(jnp.int32), len(self.treasures) - 1)
         ]
@@ -105,23 +110,45 @@ class Rules:
 
     def move(self, world: World, player: Array | int, action: Array) -> tuple[World, Array]:
         """One player's move, and the value of what is on the cell that it wanted to go to."""
-        steps = jnp.asarray([-self.width, self.width, -1, 1], jnp.int32)
         here, flat = world.position[player], world.top.reshape(-1)
-        there = here + steps[action]
+        there = here + self.steps[action]
         found = flat[there]
-        reward = jnp.asarray(self.values, jnp.float32)[found.astype(jnp.int32)]
+        reward = self.value(found)
         free = (found != WALL) & (found != PLAYER)
         there = jnp.where(free, there, here)
         flat = flat.at[here].set(EMPTY).at[there].set(PLAYER)
         return World(flat.reshape(world.top.shape), world.position.at[player].set(there)), reward
 
-    def move_all(self, world: World, actions: Array, order: Array) -> tuple[World, Array]:
-        """All players' moves, one after the other in that order: rewards `[players]`."""
+    def move_all(self, world: World, actions: Array, order: Array | None = None) -> tuple[World, Array]:
+        """All players' moves, one after the other, in that order if there is one: rewards `[players]`.
 
-        def step(carry: tuple[World, Array], player: Array) -> tuple[tuple[World, Array], None]:
-            world, rewards = carry
-            world, reward = self.move(world, player, actions[player])
-            return (world, rewards.at[player].set(reward)), None
+        As `move` for each in turn.  Only where the players stand depends on the moves before, so the board itself is
+        looked at once and changed once.
+        """
+        here = world.position
+        there = here + self.steps[actions]
+        turn = jnp.arange(self.players) if order is None else order
+        flat = world.top.reshape(-1)
+        found = flat[there]
 
-        nothing = jnp.zeros(self.players, jnp.float32)
-        return jax.lax.scan(step, (world, nothing), order)[0]
+        def step(place: Array, player: Array) -> tuple[Array, Array]:
+            taken = jnp.any(place == there[player])
+            free = ~taken & (found[player] != WALL)
+            return jnp.where((jnp.arange(self.players) == player) & free, there, place), taken
+
+        place, taken = jax.lax.scan(step, here, turn, unroll=self.players <= UNROLLED)
+        blocked = jnp.zeros(self.players, bool).at[turn].set(taken)
+        # What stood there at first as a player has gone when it is entered: it is worth as little as an empty cell.
+        reward = jnp.where(blocked, self.value(PLAYER), self.value(found))
+        cell = jnp.arange(flat.size)[:, None]
+        flat = jnp.where(jnp.any(cell == here, axis=1), EMPTY, flat)
+        flat = jnp.where(jnp.any(cell == place, axis=1), PLAYER, flat).astype(jnp.int8)
+        return World(flat.reshape(world.top.shape), place), reward
+
+    @property
+    def steps(self) -> Array:
+        """How far each action goes, in cells."""
+        return jnp.asarray([-self.width, self.width, -1, 1], jnp.int32)
+
+    def value(self, kind: Array | int) -> Array:
+        return jnp.asarray(self.values, jnp.float32)[jnp.asarray(kind, jnp.int32)]
