@@ -137,6 +137,18 @@ class DQN(QLearner):
         return learner, memory, {**jax.tree.map(jnp.mean, metrics), "epsilon": epsilon}
 
     def gradient_step(self, carry: tuple[DQNLearner, Any], key: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
+        """One step, if the memory is ready for it; else it is counted, and changes nothing."""
+        ready = self.config.replay.ready(carry[1], self.config.batch_size, self.spec)
+        if ready is True:
+            return self.ready_step(carry, key)
+
+        def wait() -> tuple[tuple[DQNLearner, Any], Metrics]:
+            learner, memory = carry
+            return (learner._replace(gradient_steps=learner.gradient_steps + 1), memory), {"loss": jnp.float32(0)}
+
+        return jax.lax.cond(ready, lambda: self.ready_step(carry, key), wait)
+
+    def ready_step(self, carry: tuple[DQNLearner, Any], key: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
         learner, memory = carry
         hp, replay, env_steps = learner.hparams, self.config.replay, self.env_steps(learner)
         sample_key, loss_key = jax.random.split(key)
@@ -156,13 +168,7 @@ class DQN(QLearner):
         whole = (hp.sync_period > 0) & (count % jnp.maximum(hp.sync_period * self.updates, 1) == 0)
         target_params = optax.incremental_update(params, learner.target_params, jnp.where(whole, 1.0, step))
         memory = replay.reprioritize(memory, sample.handle, priority, hp.priority_exponent, self.spec)
-        changed = (params, target_params, opt_state)
-        ready = replay.ready(memory, self.config.batch_size, self.spec)
-        if ready is not True:  # a step that has nothing to learn from is counted, and changes nothing
-            before = (learner.params, learner.target_params, learner.opt_state)
-            changed = jax.tree.map(lambda new, old: jax.lax.select(ready, new, old), changed, before)
-            loss = jnp.where(ready, loss, 0.0)
-        return (DQNLearner(hp, *changed, count), memory), {"loss": loss}
+        return (DQNLearner(hp, params, target_params, opt_state, count), memory), {"loss": loss}
 
     def bellman_error(self, params: Params, learner: DQNLearner, batch: Batch, key: Key) -> BellmanError:
         """One loss and one priority for each transition, whatever a return is made of."""

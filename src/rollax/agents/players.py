@@ -38,6 +38,10 @@ class Players:
     def concern(self, metrics: dict[str, float], done: float) -> str | None:
         return self.agent.concern(metrics, done)
 
+    def apart(self, learner: Learner) -> Learner:
+        """The learner as a loop in which it acts wants it."""
+        return learner
+
 
 def of_player(learner: Learner, player: Any) -> Learner:
     """One player's learner, of those of all."""
@@ -58,6 +62,11 @@ class Independent(Players):
 
     act_map: AgentMap = "vmap"
     learn_map: AgentMap = "vmap"
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The agent's, and each player's loss."""
+        return (*self.agent.metric_names, *(f"loss_player_{player}" for player in range(self.players)))
 
     def init(self, key: Key, hparams: Any) -> tuple[Learner, Memory]:
         shapes = jax.eval_shape(self.agent.init, key, hparams)
@@ -85,7 +94,7 @@ class Independent(Players):
         return self.agent.act(own, obs, jax.random.fold_in(key, player), explore=explore)
 
     def apart(self, learner: Learner) -> Learner:
-        """The learner for a loop in which it acts: of a few players each apart, so that none is copied in each turn."""
+        """Of a few players each apart, so that none is copied in each turn."""
         if self.act_map == "vmap" or self.players > UNROLLED:
             return learner
         return Apart(of_player(learner, player) for player in range(self.players))
@@ -95,11 +104,12 @@ class Independent(Players):
         return jax.vmap(self.agent.remember, in_axes=(axes, 2), out_axes=axes)(memory, rollout)
 
     def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
-        """All players' learning; the metrics are means over them."""
+        """All players' learning; the metrics are means over them, but for each one's own loss."""
         axes = own_axes(memory)
         learn = over_players(self.agent.learn, self.learn_map, (0, axes, 2, 0), (0, axes, 0))
         learner, memory, metrics = learn(learner, memory, rollout, self.keys(key))
-        return learner, memory, jax.tree.map(lambda metric: jnp.mean(metric, axis=0), metrics)
+        own = {f"loss_player_{player}": metrics["loss"][player] for player in range(self.players)}
+        return learner, memory, jax.tree.map(lambda metric: jnp.mean(metric, axis=0), metrics) | own
 
     def with_weights(self, learner: Learner, params: Params) -> Learner:
         return jax.vmap(self.agent.with_weights)(learner, params)
@@ -120,9 +130,6 @@ class Shared(Players):
         acted = self.agent.act(learner, fold(obs, 0), key, explore=explore)
         return jax.tree.map(lambda x: x.reshape(-1, self.players, *x.shape[1:]), acted)
 
-    def apart(self, learner: Learner) -> Learner:
-        return learner
-
     def act_as(self, learner: Learner, player: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
         return self.agent.act(learner, obs, jax.random.fold_in(key, player), explore=explore)
 
@@ -142,6 +149,10 @@ class Acting(NamedTuple):
     agent: Any
     learner: Learner
     explore: bool
+
+    def in_a_loop(self) -> Acting:
+        """The same, for a loop through which what it has learnt does not change."""
+        return self._replace(learner=self.agent.apart(self.learner)) if isinstance(self.agent, Players) else self
 
     def all(self, obs: Observation, key: Key) -> tuple[Array, Any]:
         return self.agent.act(self.learner, obs, key, explore=self.explore)

@@ -74,7 +74,7 @@ class Loop:
 
     def collect(self, learner: Learner, envs: Envs, key: Key) -> tuple[Envs, Transition, tuple[Array, ...]]:
         """A rollout `[T, B, ...]`, and the count, returns and lengths of the episodes that ended in it."""
-        acting = Acting(self.agent, self.agent.apart(learner) if self.task.players else learner, explore=True)
+        acting = Acting(self.agent, learner, explore=True).in_a_loop()
 
         def step(envs: Envs, keys: Key):
             envs, transition, episodes = play_envs(self.task, envs, acting, keys)

@@ -1,0 +1,334 @@
+"""The comparison's two modes in JAX: one agent after the other, called from Python, and the whole as one program."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.agents.base import ExplorationHParams, own_axes
+from rollax.agents.dqn import DQN
+from rollax.agents.players import Acting, Independent, of_player
+from rollax.envs.base import play_envs, reset_envs
+from rollax.envs.treasurehunt import TreasureHunt
+from rollax.envs.treasurehunt.world import World
+from rollax.experiment import Experiment
+from rollax.training.jax_program import LIGHT
+from rollax.training.loop import Loop, TrainState
+from rollax.training.plan import make_plan
+from rollax.types import Array, Key, Observation, Transition
+
+MOST = 1_000  # epochs of one call
+TYPICAL_EPSILON = 0.37  # where a thousand epochs end
+
+
+def jit(function: Callable, donate_argnums: Sequence[int] = ()) -> Any:
+    """`jax.jit` with the compiler's options of a training run."""
+    options = LIGHT if jax.default_backend() == "cpu" else None
+    return jax.jit(function, donate_argnums=donate_argnums, compiler_options=options)
+
+
+class Random(NamedTuple):
+    """Random actions from no network: what is left of an epoch is the world."""
+
+    players: int
+    num_actions: int
+
+    def all(self, obs: Observation, key: Key) -> tuple[Array, tuple]:
+        return jax.random.randint(key, (1, self.players), 0, self.num_actions), ()
+
+    def one(self, player: Any, obs: Observation, key: Key) -> tuple[Array, tuple]:
+        return jax.random.randint(jax.random.fold_in(key, player), (1,), 0, self.num_actions), ()
+
+
+class JaxMode:
+    """What both modes are: an experiment, compiled, with the state that it has reached."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        plan = make_plan(experiment)
+        self.loop: Loop = plan.program.loop
+        assert isinstance(self.loop.agent, Independent)
+        self.agent: Independent = self.loop.agent
+        self.hparams = jax.tree.map(lambda leaf: leaf[0], plan.hparams)
+        self.compile_seconds = 0.0
+        self.begin = self.compiled(self.loop.init, jax.random.key(0), self.hparams)
+        self.reset(experiment.seed)
+
+    def compiled(self, function: Callable, *arguments: Any, donate: Sequence[int] = ()) -> Callable:
+        """The function, compiled for such arguments, with the time on the clock."""
+        began = time.perf_counter()
+        program = jit(function, donate_argnums=donate).lower(*arguments).compile()
+        self.compile_seconds += time.perf_counter() - began
+        return program
+
+    def reset(self, seed: int) -> None:
+        """A new experiment."""
+        self.state: TrainState = self.begin(jax.random.key(seed), self.hparams)
+
+    def hold_epsilon(self, epsilon: float | None) -> None:
+        """Sets the share of random actions to a number, or back to its schedule."""
+        known = self.hparams
+        if epsilon is not None:
+            share = jnp.float32(epsilon)
+            known = known.replace(epsilon_start=share, epsilon_end=share, epsilon_decay=jnp.float32(0))
+        players = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.agent.players, *leaf.shape)), known)
+        self.state = self.state._replace(learner=self.state.learner._replace(hparams=players))
+
+    def greedy_returns(self, count: int, seed: int) -> list[float]:
+        """Returns of epochs without random actions, from which nothing is learnt."""
+
+        def play(learner: Any, key: Key) -> Array:
+            keys = jax.random.split(key, count + 1)
+            envs = jax.vmap(lambda key: reset_envs(self.loop.task, key, 1))(jax.random.split(keys[0], count))
+            acting = Acting(self.agent, learner, explore=False).in_a_loop()
+
+            def turn(envs: Any, key: Key) -> tuple[Any, Array]:
+                envs, transition, _ = jax.vmap(lambda one, key: play_envs(self.loop.task, one, acting, key))(
+                    envs, jax.random.split(key, (count, 2))
+                )
+                return envs, jnp.sum(transition.reward, axis=(1, 2))
+
+            return jnp.sum(jax.lax.scan(turn, envs, jax.random.split(keys[1], self.loop.rollout_length))[1], axis=0)
+
+        return np.asarray(jax.jit(play)(self.state.learner, jax.random.key(seed))).tolist()
+
+    def timed(self, function: Callable, *arguments: Any, times: int = 10) -> float:
+        """Seconds of one call: the median."""
+        program, spent = jit(function), []
+        jax.block_until_ready(program(*arguments))
+        for _ in range(times):
+            began = time.perf_counter()
+            jax.block_until_ready(program(*arguments))
+            spent.append(time.perf_counter() - began)
+        return float(np.median(spent))
+
+    def sampling_seconds(self) -> float:
+        """Of all agents' draws from their memories for one epoch."""
+        agent, axes = self.agent.agent, own_axes(self.state.memory)
+        assert isinstance(agent, DQN)
+
+        def sample(memory: Any, key: Key) -> Any:
+            return agent.config.replay.sample(memory, key, agent.config.batch_size, 0.99, 0.0, agent.spec)
+
+        every = jax.vmap(sample, in_axes=(axes, 0))
+        return agent.updates * self.timed(every, self.state.memory, self.agent.keys(jax.random.key(0)))
+
+
+class JaxParallel(JaxMode):
+    """Epochs without end in one compiled program; the host only says how many."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        super().__init__(experiment)
+        self.advance = self.compiled(self.many, self.state, jnp.int32(1), donate=(0,))
+
+    def many(self, state: TrainState, count: Array) -> tuple[TrainState, Array]:
+        """The state after so many epochs, and their returns."""
+
+        def epoch(number: Array, carry: tuple[TrainState, Array]) -> tuple[TrainState, Array]:
+            state, returns = carry
+            after = self.loop.iteration(state._replace(window=jnp.zeros_like(state.window)), learn=True)
+            return after, returns.at[number].set(after.window[1])
+
+        return jax.lax.fori_loop(0, count, epoch, (state, jnp.zeros(MOST)))
+
+    def epochs(self, count: int, epsilon: float | None = None) -> list[float]:
+        """Plays and learns; returns of the epochs.  Comes back when all is done."""
+        self.hold_epsilon(epsilon)
+        returns: list[float] = []
+        while len(returns) < count:
+            share = min(MOST, count - len(returns))
+            self.state, found = self.advance(self.state, jnp.int32(share))
+            returns += np.asarray(found)[:share].tolist()
+        jax.block_until_ready(self.state)
+        return returns
+
+    def parts(self) -> dict[str, float]:
+        """Seconds of an epoch by what they go into, each measured as a program of its own."""
+        state, key, task = self.state, jax.random.key(0), self.loop.task
+        random = Random(self.agent.players, task.num_actions)
+
+        def walk(envs: Any, keys: Key) -> Any:
+            return jax.lax.scan(lambda envs, key: play_envs(task, envs, random, key)[:2], envs, keys)
+
+        keys = jax.random.split(key, (self.loop.rollout_length, 2))
+        self.hold_epsilon(TYPICAL_EPSILON)
+        collect = self.timed(self.loop.collect, self.state.learner, state.envs, key)
+        world = self.timed(walk, state.envs, keys)
+        rollout = jax.jit(self.loop.collect)(state.learner, state.envs, key)[1]
+        learn = self.timed(self.agent.learn, state.learner, state.memory, rollout, key)
+        sampling = self.sampling_seconds()
+        return {"acting": collect - world, "training": learn - sampling, "sampling": sampling, "world": world}
+
+
+class Pages(NamedTuple):
+    """What one agent's epoch leaves: its frames, the blank ones before the first included, actions and rewards."""
+
+    frames: Array
+    action: Array
+    reward: Array
+
+
+def actor_of(learner: Any) -> Any:
+    """What acting needs of a learner: every array that a function is called with takes its time."""
+    needed = {field.name for field in dataclasses.fields(ExplorationHParams)}
+    others = {field.name: None for field in dataclasses.fields(learner.hparams) if field.name not in needed}
+    return learner._replace(hparams=learner.hparams.replace(**others), target_params=None, opt_state=None)
+
+
+class JaxSequential(JaxMode):
+    """Small compiled functions, called from Python for one agent after the other, in every turn.
+
+    It draws the same random numbers as the whole program, so it comes to the same result.
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        super().__init__(experiment)
+        env = self.loop.task.env
+        assert isinstance(env, TreasureHunt)
+        self.env: TreasureHunt = env
+        self.act = jit(self.agent_turn, donate_argnums=(3,))
+        self.finish = jit(self.end_of_turn)
+        self.keys_of_epoch = jit(self.all_keys)
+        self.learn = jit(self.agent_learn, donate_argnums=(0, 1))
+        began = time.perf_counter()
+        self.apart()
+        self.one_epoch()
+        self.compile_seconds += time.perf_counter() - began
+        self.reset(experiment.seed)
+
+    def reset(self, seed: int) -> None:
+        super().reset(seed)
+        self.learners: list[Any] = []
+
+    def apart(self) -> None:
+        """Each agent's own learner and memory, out of the stacked ones."""
+        players = range(self.agent.players)
+        self.learners = [of_player(self.state.learner, player) for player in players]
+        self.memories = [
+            jax.tree.map(lambda leaf, own=player: jnp.copy(leaf) if leaf.ndim == 0 else leaf[own], self.state.memory)
+            for player in players
+        ]
+        self.game = jax.tree.map(lambda leaf: leaf[0], self.state.envs.state)
+        self.iteration = int(self.state.iteration)
+
+    def together(self) -> None:
+        """The stacked state again."""
+        stacked = jax.tree.map(lambda *rows: jnp.stack(rows), *self.learners)
+        memory = jax.tree.map(lambda *rows: rows[0] if rows[0].ndim == 0 else jnp.stack(rows), *self.memories)
+        envs = self.state.envs._replace(state=jax.tree.map(lambda leaf: leaf[None], self.game))
+        self.state = self.state._replace(learner=stacked, memory=memory, envs=envs, iteration=jnp.int32(self.iteration))
+
+    def all_keys(self, key: Key, iteration: Array) -> tuple[list[Key], list[Key], list[Key]]:
+        """For an epoch: one for each turn's decisions and one for its world, and one for each agent's learning."""
+        collect_key, learn_key = jax.random.split(jax.random.fold_in(key, iteration))
+        act_keys, step_keys = jnp.moveaxis(jax.random.split(collect_key, (self.loop.rollout_length, 2)), 1, 0)
+        alone = jax.vmap(lambda key: jax.random.split(key, 1)[0])
+        if self.loop.task.in_turn:
+            act_keys = alone(act_keys)
+        return list(act_keys), list(alone(step_keys)), list(self.agent.keys(learn_key))
+
+    def agent_turn(
+        self, learner: Any, seen: World, world: World, pages: Pages, turn: Array, player: Array, key: Key
+    ) -> tuple[World, Pages]:
+        """One agent looks at one world, decides, and moves in another, which may be the same."""
+        rules, stack = self.env.rules, self.env.frames
+        frames = jax.lax.dynamic_update_slice_in_dim(
+            pages.frames, rules.observe_one(seen, player)[None], turn + stack - 1, axis=0
+        )
+        obs = Observation(jax.lax.dynamic_slice_in_dim(frames, turn, stack)[None])
+        action, _ = self.agent.agent.act(learner, obs, jax.random.fold_in(key, player), explore=True)
+        world, reward = rules.move(world, player, action[0])
+        return world, Pages(frames, pages.action.at[turn].set(action[0]), pages.reward.at[turn].set(reward))
+
+    def end_of_turn(self, key: Key, state: Any, world: World, pages: list[Pages], turn: Array) -> Any:
+        """The game before the next turn."""
+        seen = jnp.stack([own.frames[turn + self.env.frames - 1] for own in pages])
+        return self.env.finish(key, state._replace(world=world), seen, jnp.zeros(()))[1]
+
+    def agent_learn(self, learner: Any, memory: Any, pages: Pages, key: Key) -> tuple[Any, Any, Array]:
+        """One agent remembers its epoch and learns; its return comes back too."""
+        turns, stack = self.loop.rollout_length, self.env.frames
+        windows = jnp.arange(turns)[:, None] + jnp.arange(stack)
+        obs = Observation(pages.frames[windows][:, None])
+        ended = (jnp.arange(turns) == turns - 1)[:, None]
+        columns = (pages.action[:, None], pages.reward[:, None], jnp.zeros_like(ended), ended)
+        rollout = Transition(obs, *columns, obs, ())
+        memory = self.agent.agent.remember(memory, rollout)
+        learner, memory, _ = self.agent.agent.learn(learner, memory, rollout, key)
+        return learner, memory, jnp.sum(pages.reward)
+
+    def one_epoch(self) -> float:
+        pages, learn_keys = self.play()
+        total = self.learn_all(pages, learn_keys)
+        self.iteration += 1
+        return total
+
+    def play(self) -> tuple[list[Pages], list[Key]]:
+        """All turns of an epoch, and the keys for what is learnt from it."""
+        players = [np.int32(player) for player in range(self.agent.players)]
+        act_keys, step_keys, learn_keys = self.keys_of_epoch(self.state.key, jnp.int32(self.iteration))
+        pages = self.blank_pages()
+        actors = [actor_of(learner) for learner in self.learners]
+        for turn in map(np.int32, range(self.loop.rollout_length)):
+            start = world = self.game.world
+            for player in players:
+                seen = world if self.env.in_turn else start
+                world, pages[player] = self.act(
+                    actors[player], seen, world, pages[player], turn, player, act_keys[turn]
+                )
+            self.game = self.finish(step_keys[turn], self.game, world, pages, turn)
+        return pages, learn_keys
+
+    def learn_all(self, pages: list[Pages], keys: list[Key]) -> float:
+        """One agent after the other remembers and learns; the return of the epoch."""
+        total = 0.0
+        for player in range(self.agent.players):
+            own = (self.learners[player], self.memories[player], pages[player], keys[player])
+            self.learners[player], self.memories[player], earned = self.learn(*own)
+            total += float(earned)
+        return total
+
+    def blank_pages(self) -> list[Pages]:
+        turns, size = self.loop.rollout_length, self.env.rules.observation_size
+        return [
+            Pages(jnp.asarray(before), jnp.zeros(turns, jnp.int32), jnp.zeros(turns))
+            for before in np.concatenate(
+                [np.asarray(self.game.frames), np.zeros((self.agent.players, turns, size), np.float32)], axis=1
+            )
+        ]
+
+    def epochs(self, count: int, epsilon: float | None = None) -> list[float]:
+        """Plays and learns; returns of the epochs.  Comes back when all is done."""
+        self.hold_epsilon(epsilon)
+        self.apart()
+        returns = [self.one_epoch() for _ in range(count)]
+        self.together()
+        jax.block_until_ready(self.state)
+        return returns
+
+    def parts(self) -> dict[str, float]:
+        """Seconds of an epoch by what they go into; the world is what playing takes with random actions alone."""
+        playing: dict[float, list[float]] = {1.0: [], TYPICAL_EPSILON: []}
+        learning = []
+        for share, spent in playing.items():
+            self.hold_epsilon(share)
+            self.apart()
+            for _ in range(10):
+                began = time.perf_counter()
+                pages, keys = jax.block_until_ready(self.play())
+                spent.append(time.perf_counter() - began)
+                began = time.perf_counter()
+                self.learn_all(pages, keys)
+                jax.block_until_ready(self.learners)
+                learning.append(time.perf_counter() - began)
+                self.iteration += 1
+            self.together()
+        world, both = (float(np.median(spent)) for spent in playing.values())
+        sampling = self.sampling_seconds()
+        training = float(np.median(learning)) - sampling
+        return {"acting": both - world, "training": training, "sampling": sampling, "world": world}
