@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import sys
@@ -276,6 +277,56 @@ def told(ending: Any) -> str:
 
 
 @dataclass(frozen=True)
+class Compare:
+    what: Annotated[Literal["treasurehunt"], tyro.conf.Positional]  # The experiment that all modes run.
+    epochs: int = 1_000  # Of the run from the beginning, whose returns are shown.
+    agents: int = 5  # Players, each with a learner of its own.
+    profile: Literal["corrected", "reference"] = "corrected"  # The learner, or the reference's with all its quirks.
+    obs_timing: Literal["sequential", "simultaneous"] = "sequential"  # Players decide after, or before, others' moves.
+    seed: int = 0  # The first seed.
+    seeds: int = 1  # Runs from the beginning, in each mode.
+    timed_epochs: int = 200  # Epochs of each timing at a fixed epsilon; 0 for none ...
+    repeats: int = 3  # ... and how often it is repeated.
+    modes: tuple[Literal["pytorch", "jax_sequential", "jax_parallel"], ...] = (
+        "pytorch",
+        "jax_sequential",
+        "jax_parallel",
+    )  # Which modes run.
+    act_levels: int = 32  # Levels of the quantile network when it acts, the same in every mode.
+    torch_device: Literal["cpu", "cuda"] = "cpu"  # Where PyTorch's networks are.
+    out: str = ""  # The folder for bench.json and its picture; by default a new one below runs/.
+
+
+def compare_command(arguments: list[str]) -> int:
+    options = parse(
+        Compare,
+        arguments,
+        "rollax compare",
+        "One experiment in PyTorch, in JAX one agent after the other, and in JAX all at once, measured side by side.",
+    )
+    if "pytorch" in options.modes and importlib.util.find_spec("torch") is None:
+        raise ConfigError("the mode pytorch needs PyTorch: pip install 'rollax[torch]', or leave it out of --modes")
+    from rollax.comparison.measure import Protocol, compare
+    from rollax.experiment import make_experiment
+    from rollax.training.run import unused_folder
+
+    preset = "irainbow/TreasureHunt-v0" + ("/reference" if options.profile == "reference" else "")
+    experiment = make_experiment(
+        "irainbow",
+        env="TreasureHunt-v0",
+        preset=preset,
+        agents=options.agents,
+        obs_timing=options.obs_timing,
+        act_levels=options.act_levels,
+        seed=options.seed,
+    )
+    protocol = Protocol(options.epochs, options.timed_epochs, options.repeats, options.seeds)
+    folder = Path(options.out) if options.out else unused_folder("compare_treasurehunt")
+    compare(experiment, folder, protocol, options.modes, options.torch_device, lambda line: print(line, flush=True))
+    return 0
+
+
+@dataclass(frozen=True)
 class List:
     json: bool = False  # Print one JSON object.
 
@@ -340,6 +391,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "plot": plot_command,
     "watch": watch_command,
     "play": play_command,
+    "compare": compare_command,
     "list": list_command,
     "check-env": check_env_command,
     "doctor": doctor_command,

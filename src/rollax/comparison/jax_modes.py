@@ -14,6 +14,7 @@ import numpy as np
 from rollax.agents.base import ExplorationHParams, own_axes
 from rollax.agents.dqn import DQN
 from rollax.agents.players import Acting, Independent, of_player
+from rollax.comparison.settings import TYPICAL_EPSILON
 from rollax.envs.base import play_envs, reset_envs
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.envs.treasurehunt.world import World
@@ -24,7 +25,6 @@ from rollax.training.plan import make_plan
 from rollax.types import Array, Key, Observation, Transition
 
 MOST = 1_000  # epochs of one call
-TYPICAL_EPSILON = 0.37  # where a thousand epochs end
 
 
 def jit(function: Callable, donate_argnums: Sequence[int] = ()) -> Any:
@@ -173,6 +173,14 @@ class Pages(NamedTuple):
     reward: Array
 
 
+class EpochKeys(NamedTuple):
+    """For an epoch: of each agent's decision in each turn, of the world in each turn, and of each agent's learning."""
+
+    act: Key
+    step: Key
+    learn: Key
+
+
 def actor_of(learner: Any) -> Any:
     """What acting needs of a learner: every array that a function is called with takes its time."""
     needed = {field.name for field in dataclasses.fields(ExplorationHParams)}
@@ -193,7 +201,7 @@ class JaxSequential(JaxMode):
         self.env: TreasureHunt = env
         self.act = jit(self.agent_turn, donate_argnums=(3,))
         self.finish = jit(self.end_of_turn)
-        self.keys_of_epoch = jit(self.all_keys)
+        self.open = jit(self.open_epoch)
         self.learn = jit(self.agent_learn, donate_argnums=(0, 1))
         began = time.perf_counter()
         self.apart()
@@ -223,17 +231,21 @@ class JaxSequential(JaxMode):
         envs = self.state.envs._replace(state=jax.tree.map(lambda leaf: leaf[None], self.game))
         self.state = self.state._replace(learner=stacked, memory=memory, envs=envs, iteration=jnp.int32(self.iteration))
 
-    def all_keys(self, key: Key, iteration: Array) -> tuple[list[Key], list[Key], list[Key]]:
-        """For an epoch: one for each turn's decisions and one for its world, and one for each agent's learning."""
+    def open_epoch(self, key: Key, iteration: Array, before: Array) -> tuple[EpochKeys, list[Pages]]:
+        """What an epoch draws with, and blank pages for each agent."""
         collect_key, learn_key = jax.random.split(jax.random.fold_in(key, iteration))
         act_keys, step_keys = jnp.moveaxis(jax.random.split(collect_key, (self.loop.rollout_length, 2)), 1, 0)
         alone = jax.vmap(lambda key: jax.random.split(key, 1)[0])
         if self.loop.task.in_turn:
             act_keys = alone(act_keys)
-        return list(act_keys), list(alone(step_keys)), list(self.agent.keys(learn_key))
+        act_keys = jax.vmap(self.agent.keys, out_axes=1)(act_keys)
+        turns = self.loop.rollout_length
+        frames = jnp.pad(before, ((0, 0), (0, turns), (0, 0)))
+        pages = [Pages(own, jnp.zeros(turns, jnp.int32), jnp.zeros(turns)) for own in frames]
+        return EpochKeys(act_keys, alone(step_keys), self.agent.keys(learn_key)), pages
 
     def agent_turn(
-        self, learner: Any, seen: World, world: World, pages: Pages, turn: Array, player: Array, key: Key
+        self, learner: Any, seen: World, world: World, pages: Pages, turn: Array, player: Array, keys: Key
     ) -> tuple[World, Pages]:
         """One agent looks at one world, decides, and moves in another, which may be the same."""
         rules, stack = self.env.rules, self.env.frames
@@ -241,16 +253,16 @@ class JaxSequential(JaxMode):
             pages.frames, rules.observe_one(seen, player)[None], turn + stack - 1, axis=0
         )
         obs = Observation(jax.lax.dynamic_slice_in_dim(frames, turn, stack)[None])
-        action, _ = self.agent.agent.act(learner, obs, jax.random.fold_in(key, player), explore=True)
+        action, _ = self.agent.agent.act(learner, obs, keys[player, turn], explore=True)
         world, reward = rules.move(world, player, action[0])
         return world, Pages(frames, pages.action.at[turn].set(action[0]), pages.reward.at[turn].set(reward))
 
-    def end_of_turn(self, key: Key, state: Any, world: World, pages: list[Pages], turn: Array) -> Any:
+    def end_of_turn(self, keys: Key, state: Any, world: World, pages: list[Pages], turn: Array) -> Any:
         """The game before the next turn."""
         seen = jnp.stack([own.frames[turn + self.env.frames - 1] for own in pages])
-        return self.env.finish(key, state._replace(world=world), seen, jnp.zeros(()))[1]
+        return self.env.finish(keys[turn], state._replace(world=world), seen, jnp.zeros(()))[1]
 
-    def agent_learn(self, learner: Any, memory: Any, pages: Pages, key: Key) -> tuple[Any, Any, Array]:
+    def agent_learn(self, learner: Any, memory: Any, pages: Pages, player: Array, keys: Key) -> tuple[Any, Any, Array]:
         """One agent remembers its epoch and learns; its return comes back too."""
         turns, stack = self.loop.rollout_length, self.env.frames
         windows = jnp.arange(turns)[:, None] + jnp.arange(stack)
@@ -259,7 +271,7 @@ class JaxSequential(JaxMode):
         columns = (pages.action[:, None], pages.reward[:, None], jnp.zeros_like(ended), ended)
         rollout = Transition(obs, *columns, obs, ())
         memory = self.agent.agent.remember(memory, rollout)
-        learner, memory, _ = self.agent.agent.learn(learner, memory, rollout, key)
+        learner, memory, _ = self.agent.agent.learn(learner, memory, rollout, keys[player])
         return learner, memory, jnp.sum(pages.reward)
 
     def one_epoch(self) -> float:
@@ -268,39 +280,27 @@ class JaxSequential(JaxMode):
         self.iteration += 1
         return total
 
-    def play(self) -> tuple[list[Pages], list[Key]]:
+    def play(self) -> tuple[list[Pages], Key]:
         """All turns of an epoch, and the keys for what is learnt from it."""
         players = [np.int32(player) for player in range(self.agent.players)]
-        act_keys, step_keys, learn_keys = self.keys_of_epoch(self.state.key, jnp.int32(self.iteration))
-        pages = self.blank_pages()
+        keys, pages = self.open(self.state.key, np.int32(self.iteration), self.game.frames)
         actors = [actor_of(learner) for learner in self.learners]
         for turn in map(np.int32, range(self.loop.rollout_length)):
             start = world = self.game.world
             for player in players:
                 seen = world if self.env.in_turn else start
-                world, pages[player] = self.act(
-                    actors[player], seen, world, pages[player], turn, player, act_keys[turn]
-                )
-            self.game = self.finish(step_keys[turn], self.game, world, pages, turn)
-        return pages, learn_keys
+                world, pages[player] = self.act(actors[player], seen, world, pages[player], turn, player, keys.act)
+            self.game = self.finish(keys.step, self.game, world, pages, turn)
+        return pages, keys.learn
 
-    def learn_all(self, pages: list[Pages], keys: list[Key]) -> float:
+    def learn_all(self, pages: list[Pages], keys: Key) -> float:
         """One agent after the other remembers and learns; the return of the epoch."""
-        total = 0.0
-        for player in range(self.agent.players):
-            own = (self.learners[player], self.memories[player], pages[player], keys[player])
-            self.learners[player], self.memories[player], earned = self.learn(*own)
-            total += float(earned)
-        return total
-
-    def blank_pages(self) -> list[Pages]:
-        turns, size = self.loop.rollout_length, self.env.rules.observation_size
-        return [
-            Pages(jnp.asarray(before), jnp.zeros(turns, jnp.int32), jnp.zeros(turns))
-            for before in np.concatenate(
-                [np.asarray(self.game.frames), np.zeros((self.agent.players, turns, size), np.float32)], axis=1
-            )
-        ]
+        earned = []
+        for player in map(np.int32, range(self.agent.players)):
+            own = (self.learners[player], self.memories[player], pages[player], player, keys)
+            self.learners[player], self.memories[player], reward = self.learn(*own)
+            earned.append(reward)
+        return float(np.sum(earned))
 
     def epochs(self, count: int, epsilon: float | None = None) -> list[float]:
         """Plays and learns; returns of the epochs.  Comes back when all is done."""

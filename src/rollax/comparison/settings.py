@@ -15,6 +15,8 @@ from rollax.networks import ImplicitQuantileHead, Streams
 from rollax.torsos import MLP
 from rollax.weights import TorchWeights
 
+TYPICAL_EPSILON = 0.37  # where a thousand epochs end
+
 
 @dataclass(frozen=True)
 class Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -11,8 +12,9 @@ import torch
 
 from rollax.comparison.numpy_replay import NumpyReplay
 from rollax.comparison.numpy_world import NumpyWorld
-from rollax.comparison.settings import Settings
+from rollax.comparison.settings import TYPICAL_EPSILON, Settings, settings_of
 from rollax.comparison.torch_learner import TorchLearner
+from rollax.experiment import Experiment
 
 
 class TorchExperiment:
@@ -47,16 +49,22 @@ class TorchExperiment:
         return total, losses
 
     def play(self, epsilon: float) -> float:
-        """All turns of an epoch, each agent seeing what those before it have done; returns the sum of rewards."""
-        turns, agents, total = self.settings.world.max_turns, self.settings.world.agents, 0.0
+        """All turns of an epoch; returns the sum of rewards.
+
+        In sequence each agent sees what those before it have done in this turn, else what was before the first moved.
+        """
+        game, total = self.settings.world, 0.0
+        turns, agents = game.max_turns, game.agents
         with self.timed("world"):
             self.world.reset()
         for turn in range(turns):
             with self.timed("world"):
                 self.world.spawn()
-            for agent in range(agents):
+                order = self.random.permutation(agents) if game.shuffle_agent_order else range(agents)
+                before = [] if game.in_turn else [self.world.observe(agent) for agent in range(agents)]
+            for agent in order:
                 with self.timed("world"):
-                    frame = self.world.observe(agent)
+                    frame = before[agent] if before else self.world.observe(agent)
                 memory = self.memories[agent]
                 with self.timed("acting"):
                     action = self.choose(agent, frame, epsilon)
@@ -87,3 +95,42 @@ class TorchExperiment:
         began = time.perf_counter()
         yield
         self.seconds[part] += time.perf_counter() - began
+
+
+class TorchMode:
+    """The experiment as the comparison drives it."""
+
+    def __init__(self, experiment: Experiment, device: str = "cpu") -> None:
+        self.settings, self.device = settings_of(experiment), device
+        self.compile_seconds = 0.0  # nothing is compiled
+        self.reset(experiment.seed)
+
+    def reset(self, seed: int) -> None:
+        """A new experiment."""
+        self.run = TorchExperiment(self.settings, seed, self.device)
+
+    def epochs(self, count: int, epsilon: float | None = None) -> list[float]:
+        """Plays and learns; returns of the epochs."""
+        returns = [self.run.epoch(epsilon)[0] for _ in range(count)]
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+        return returns
+
+    def greedy_returns(self, count: int, seed: int) -> list[float]:
+        """Returns of epochs without random actions, from which nothing is learnt."""
+        memories = copy.deepcopy(self.run.memories)
+        self.run.random = self.run.world.random = np.random.default_rng(seed)
+        returns = []
+        for _ in range(count):
+            for memory in self.run.memories:
+                memory.add_gap()
+            returns.append(self.run.play(0.0))
+        self.run.memories = memories
+        return returns
+
+    def parts(self) -> dict[str, float]:
+        """Seconds of an epoch by what they go into."""
+        count = 20
+        self.run.seconds = dict.fromkeys(self.run.seconds, 0.0)
+        self.epochs(count, TYPICAL_EPSILON)
+        return {part: spent / count for part, spent in self.run.seconds.items()}

@@ -81,7 +81,7 @@ def train(
     check_memory(plan)
     if experiment.init_from:
         starting_weights(experiment.init_from, len(plan.members), plan.shapes()[0].learner.params)
-    folder = RunFolder(run_dir or unused_folder(experiment))
+    folder = RunFolder(run_dir or unused_folder(f"{experiment.agent}_{experiment.env}"))
     folder.make()
     with Lock(folder):
         folder.create(to_json(plan.experiment))
@@ -387,9 +387,9 @@ def signals() -> Generator[list[int]]:
             signal.signal(number, handler)
 
 
-def unused_folder(experiment: Experiment) -> Path:
-    """`runs/AGENT_ENV_K` with the first free number."""
-    name = f"{experiment.agent}_{experiment.env}".replace("/", "-").replace(":", "-")
+def unused_folder(name: str) -> Path:
+    """`runs/NAME_K` with the first free number."""
+    name = name.replace("/", "-").replace(":", "-")
     number = 1
     while (Path("runs") / f"{name}_{number}").exists():
         number += 1
