@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,13 +15,14 @@ from rollax.comparison.settings import settings_of
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.envs.treasurehunt.world import World
 from rollax.epoch_replay import EpochReplay
-from rollax.errors import ConfigError
+from rollax.errors import ConfigError, ResourceError
 from rollax.training.plan import make_plan
 from rollax.types import Observation, Transition
 
 torch = pytest.importorskip("torch", reason="the comparison needs the extra rollax[torch]")
 
 from rollax.comparison.conversion import from_torch, to_torch  # noqa: E402
+from rollax.comparison.jax_modes import JaxParallel, JaxSequential  # noqa: E402
 from rollax.comparison.numpy_replay import NumpyReplay  # noqa: E402
 from rollax.comparison.numpy_world import NumpyWorld  # noqa: E402
 from rollax.comparison.torch_learner import Pass, TorchLearner  # noqa: E402
@@ -227,6 +230,101 @@ def test_an_epoch_of_pytorch_keeps_the_books():
     assert run.seconds["training"] > 0
     assert run.seconds["acting"] > 0
     assert any(float((a - b).abs().max()) > 0 for a, b in zip(before, learner.local.parameters(), strict=True))
+
+
+# -- the modes in JAX
+
+SMALL = {
+    "agents": 3, "height": 6, "width": 6, "max_turns": 8, "rollout_length": 8, "hidden": (12,), "shared_hidden": 12,
+    "batch_size": 8, "capacity": 60, "frames": 3, "act_levels": 4, "quantiles": 4, "learning_rate": 0.01,
+    "sync_period": 4, "spawn_prob": 0.2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("timing", "profile"),
+    [
+        ("simultaneous", ""),
+        ("sequential", ""),
+        pytest.param("sequential", "/reference", marks=pytest.mark.thorough),
+    ],
+)
+def test_one_agent_after_the_other_is_the_whole_program_to_the_last_bit(timing, profile):
+    """The same numbers are drawn, so boards, memories, returns and weights are the same."""
+    changes = SMALL | ({"stale_frames": 60} if profile else {})
+    experiment = hunt(agent_map="map", obs_timing=timing, preset=f"irainbow/TreasureHunt-v0{profile}", **changes)
+    whole, parts = JaxParallel(experiment), JaxSequential(experiment)
+    assert whole.epochs(12) == parts.epochs(12)
+    for one, other in ((whole.state.memory, parts.state.memory), (whole.state.learner, parts.state.learner)):
+        jax.tree.map(np.testing.assert_array_equal, one, other)
+    assert int(whole.state.learner.gradient_steps[0]) == 12
+    moved = jax.tree.map(lambda left, right: float(jnp.max(jnp.abs(left - right))), whole.state.learner.params,
+                         whole.begin(jax.random.key(0), whole.hparams).learner.params)  # fmt: skip
+    assert max(jax.tree.leaves(moved)) > 0.01
+    if timing == "simultaneous":
+        np.testing.assert_allclose(whole.greedy_returns(6, 3), parts.greedy_returns(6, 3))
+
+
+def test_epsilon_can_be_held_and_given_back():
+    mode = JaxParallel(hunt(**SMALL))
+    agent = mode.agent.agent
+    for share, expected in ((0.25, 0.25), (None, 0.999**4)):
+        mode.epochs(2, share)
+        learner = jax.tree.map(lambda leaf: leaf[0], mode.state.learner)
+        assert float(agent.epsilon(learner)) == pytest.approx(expected)
+
+
+def test_the_target_is_copied_at_multiples_of_its_period():
+    """Of every fourth epoch the next begins with a target that equals the weights, and no other does."""
+    mode = JaxParallel(hunt(**SMALL))
+    equal = []
+    for _ in range(12):
+        mode.epochs(1)
+        learner = mode.state.learner
+        pairs = zip(jax.tree.leaves(learner.params), jax.tree.leaves(learner.target_params), strict=True)
+        equal.append(all(np.array_equal(left, right) for left, right in pairs))
+    learnt = equal.index(False)  # before the first gradient step both are as they began
+    assert learnt == 1  # ten rows an epoch: the second has windows enough
+    assert [epoch + 1 for epoch, same in enumerate(equal) if same and epoch > learnt] == [4, 8, 12]
+
+
+# -- the command
+
+
+def test_compare_runs_all_modes_and_writes_down_what_it_saw(tmp_path, monkeypatch):
+    from rollax.comparison import measure
+
+    monkeypatch.setattr(measure, "WARM_UP", 3)
+    monkeypatch.setattr(measure, "GREEDY_EPOCHS", 4)
+    said: list[str] = []
+    protocol = measure.Protocol(epochs=6, timed_epochs=2, repeats=2, seeds=2)
+    result = measure.compare(hunt(**SMALL), tmp_path, protocol, tuple(measure.SUFFIX), say=said.append)
+    written = json.loads((tmp_path / "bench.json").read_text())
+    assert [its["mode"] for its in written["modes"]] == ["pytorch", "jax_sequential", "jax_parallel"]
+    for its in result["modes"]:
+        assert its["total_seconds"] > 0
+        assert set(its["part_seconds"]) == {"acting", "training", "sampling", "world"}
+        assert its["peak_bytes"]["host"] > 1e8
+        assert its["epoch_seconds"]["0.37"]["min"] <= its["epoch_seconds"]["0.37"]["median"]
+        table = (tmp_path / f"{its['run_name']}.csv").read_text().splitlines()
+        assert table[0] == "epoch,return_seed_0,return_seed_1"
+        assert len(table) == 7
+        assert any(line.startswith(f'{{"mode": "{its["mode"]}"') for line in said)
+    one, other = result["modes"][1:]
+    assert one["return_last_100_of_seeds"] == other["return_last_100_of_seeds"]
+    assert result["modes"][0]["compile_seconds"] == 0 < other["compile_seconds"]
+    assert result["modes"][0]["run_name"].endswith("_PYTORCH_SEQUENTIAL")
+    assert result["speed_ups"]["pytorch"]["total"] == 1
+    assert (tmp_path / "bench.png").stat().st_size > 5_000
+
+
+def test_a_mode_that_dies_is_reported_in_one_line(tmp_path):
+    from rollax.comparison import measure
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU, where this mode would run")
+    with pytest.raises(ResourceError, match="the mode pytorch ended: .*CUDA"):
+        measure.compare(hunt(**SMALL), tmp_path, measure.Protocol(1, 0, 1), ("pytorch",), "cuda", lambda line: None)
 
 
 def test_what_pytorch_does_not_have_is_refused():

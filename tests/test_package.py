@@ -55,6 +55,12 @@ LEVELS = [
     {"training.result"},
     {"report", "watching"},
     {"training.run"},
+    {"comparison.settings"},
+    {"comparison.numpy_world", "comparison.numpy_replay", "comparison.conversion"},
+    {"comparison.torch_learner", "comparison.jax_modes"},
+    {"comparison.torch_mode"},
+    {"comparison.worker"},
+    {"comparison.measure"},
     {"cli"},
     {"__main__"},
 ]
