@@ -68,8 +68,7 @@ class JaxProgram:
         """
         first_row = state.iteration // log_iterations
         members, columns = state.window.shape
-        axes = population_axes(state)
-        iterate = jax.vmap(lambda one: self.loop.iteration(one, learn=learn), in_axes=(axes,), out_axes=axes)
+        iterate = self.over_members(lambda one: self.loop.iteration(one, learn=learn), population_axes(state), members)
 
         def step(carry: tuple[TrainState, Array], _: Any) -> tuple[tuple[TrainState, Array], None]:
             state, rows = carry
@@ -84,6 +83,26 @@ class JaxProgram:
 
         rows = jnp.zeros((members, LOG_ROWS, columns), jnp.float32)
         return jax.lax.while_loop(lambda carry: carry[0].iteration < stop, body, (state, rows))
+
+    def over_members(self, step: Callable[[TrainState], TrainState], axes: TrainState, members: int) -> Any:
+        """The step of one member for all of them.
+
+        A single one whose players decide one by one takes it without an axis of length one, which would make every
+        condition a choice between two results that are both computed.  Elsewhere the axis stays: without it a large
+        replay is not written in place.
+        """
+        if members > 1 or not self.loop.task.players:
+            return jax.vmap(step, in_axes=(axes,), out_axes=axes)
+
+        def own(function: Callable[[Array], Array], state: TrainState) -> TrainState:
+            return jax.tree.map(
+                lambda axis, leaf: leaf if axis is None else function(leaf),
+                axes,
+                state,
+                is_leaf=lambda axis: axis is None,
+            )
+
+        return lambda state: own(lambda leaf: leaf[None], step(own(lambda leaf: leaf[0], state)))
 
     def evaluate(self, learner: Learner, keys: Key, iteration: Array, best: Best) -> tuple[Evaluation, Best]:
         """Plays with randomness that training never draws, and keeps the better weights."""
