@@ -47,6 +47,15 @@ def test_one_after_the_other_is_the_same_as_all_at_once(preset):
     assert int(one.memory.row) == 6 * (8 + 2) % 60
 
 
+@pytest.mark.parametrize("timing", ["sequential", pytest.param("simultaneous", marks=pytest.mark.thorough)])
+def test_players_may_move_in_an_order_that_is_drawn(timing):
+    """Whoever moves first, each acts with its own weights: one after the other is the same as all at once."""
+    changes = {"shuffle_agent_order": True, "obs_timing": timing}
+    (_, one, _), (_, other, _) = (trained(hunt(agent_map=way, **changes), 3) for way in ("vmap", "map"))
+    for left, right in zip(jax.tree.leaves(one.memory), jax.tree.leaves(other.memory), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
 def test_players_are_independent():
     """Another memory for player 2 leaves the others' weights as they are, to the last bit."""
     plan, state, _ = trained(hunt(), iterations=4)

@@ -5,6 +5,7 @@ With players, observations, actions, rewards and flags are `[B, players, ...]`, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -90,8 +91,16 @@ class Independent(Players):
 
     def act_as(self, learner: Learner, player: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
         """The same for one player, with observations `[B, ...]` of its own; `learner` may be `apart`."""
-        own = learner[player] if isinstance(learner, Apart) else of_player(learner, player)
-        return self.agent.act(own, obs, jax.random.fold_in(key, player), explore=explore)
+        key = jax.random.fold_in(key, player)
+
+        def act(own: Learner) -> tuple[Array, Any]:
+            return self.agent.act(own, obs, key, explore=explore)
+
+        if not isinstance(learner, Apart):
+            return act(of_player(learner, player))
+        if isinstance(player, int):
+            return act(learner[player])
+        return jax.lax.switch(player, [functools.partial(act, own) for own in learner])
 
     def apart(self, learner: Learner) -> Learner:
         """Of a few players each apart, so that none is copied in each turn."""
