@@ -247,7 +247,7 @@ SMALL = {
     ("timing", "profile"),
     [
         ("simultaneous", ""),
-        ("sequential", ""),
+        pytest.param("sequential", "", marks=pytest.mark.thorough),
         pytest.param("sequential", "/reference", marks=pytest.mark.thorough),
     ],
 )

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import rollax
+from rollax.agents.players import Apart
 from rollax.envs.check import check_environment
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError
 from rollax.training.plan import make_plan
+from rollax.types import Observation
 from rollax.watching import play, watch
 
 SMALL = {
@@ -47,13 +49,31 @@ def test_one_after_the_other_is_the_same_as_all_at_once(preset):
     assert int(one.memory.row) == 6 * (8 + 2) % 60
 
 
-@pytest.mark.parametrize("timing", ["sequential", pytest.param("simultaneous", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("timing", ["sequential", "simultaneous"])
 def test_players_may_move_in_an_order_that_is_drawn(timing):
     """Whoever moves first, each acts with its own weights: one after the other is the same as all at once."""
     changes = {"shuffle_agent_order": True, "obs_timing": timing}
     (_, one, _), (_, other, _) = (trained(hunt(agent_map=way, **changes), 3) for way in ("vmap", "map"))
     for left, right in zip(jax.tree.leaves(one.memory), jax.tree.leaves(other.memory), strict=True):
         np.testing.assert_array_equal(left, right)
+
+
+def test_a_player_that_is_known_only_later_acts_with_its_own_weights():
+    """Where the order of moves is drawn, the number of who is next is an array."""
+    plan, state, _ = trained(hunt(), 1)
+    agent, learner = plan.program.loop.agent, jax.tree.map(lambda leaf: leaf[0], state.learner)
+    apart, obs = agent.apart(learner), Observation(jax.random.normal(jax.random.key(5), (40, 3, 125)))
+    assert isinstance(apart, Apart)
+
+    later = jax.jit(lambda player: agent.act_as(apart, player, obs, jax.random.key(0), explore=False)[0])
+    acted = set()
+    for player in range(3):
+        alone, _ = agent.agent.act(apart[player], obs, jax.random.fold_in(jax.random.key(0), player), explore=False)
+        assert later(jnp.int32(player)).tolist() == alone.tolist()
+        acted.add(tuple(alone.tolist()))
+        assert agent.act_as(apart, player, obs, jax.random.key(0), explore=False)[0].tolist() == alone.tolist()
+    assert len(acted) == 3  # they would do different things
 
 
 def test_players_are_independent():
