@@ -3,7 +3,7 @@
 Prints milliseconds of an epoch at epsilon 0.37 for each number of agents and mode, and how many times as fast as
 PyTorch each is; every number of agents is measured in all modes one after the other.
 
-    python benchmarks/treasurehunt_agents.py [--agents 1 5 20 50] [--epochs 10] [--modes pytorch jax_parallel]
+    python benchmarks/treasurehunt_agents.py [--agents 1 5 20 50] [--epochs 40] [--modes pytorch jax_parallel]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WARM_UP = 8  # epochs: all modes learn by then
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--agents", type=int, nargs="+", default=[1, 5, 20, 50])
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--modes", nargs="+", default=list(SUFFIX), choices=list(SUFFIX))
     parser.add_argument("--obs-timing", default="sequential", choices=["sequential", "simultaneous"])
     options = parser.parse_args()
