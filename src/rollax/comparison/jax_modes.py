@@ -13,11 +13,12 @@ import numpy as np
 
 from rollax.agents.base import ExplorationHParams, own_axes
 from rollax.agents.dqn import DQN
-from rollax.agents.players import Acting, Independent, of_player
+from rollax.agents.players import Independent, of_player
 from rollax.comparison.settings import TYPICAL_EPSILON
-from rollax.envs.base import play_envs, reset_envs
+from rollax.envs.base import play_envs
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.envs.treasurehunt.world import World
+from rollax.errors import ConfigError
 from rollax.experiment import Experiment
 from rollax.training.jax_program import LIGHT
 from rollax.training.loop import Loop, TrainState
@@ -52,6 +53,7 @@ class JaxMode:
     def __init__(self, experiment: Experiment) -> None:
         plan = make_plan(experiment)
         self.loop: Loop = plan.program.loop
+        self.evaluator = plan.program.evaluator
         assert isinstance(self.loop.agent, Independent)
         self.agent: Independent = self.loop.agent
         self.hparams = jax.tree.map(lambda leaf: leaf[0], plan.hparams)
@@ -81,21 +83,9 @@ class JaxMode:
 
     def greedy_returns(self, count: int, seed: int) -> list[float]:
         """Returns of epochs without random actions, from which nothing is learnt."""
-
-        def play(learner: Any, key: Key) -> Array:
-            keys = jax.random.split(key, count + 1)
-            envs = jax.vmap(lambda key: reset_envs(self.loop.task, key, 1))(jax.random.split(keys[0], count))
-            acting = Acting(self.agent, learner, explore=False).in_a_loop()
-
-            def turn(envs: Any, key: Key) -> tuple[Any, Array]:
-                envs, transition, _ = jax.vmap(lambda one, key: play_envs(self.loop.task, one, acting, key))(
-                    envs, jax.random.split(key, (count, 2))
-                )
-                return envs, jnp.sum(transition.reward, axis=(1, 2))
-
-            return jnp.sum(jax.lax.scan(turn, envs, jax.random.split(keys[1], self.loop.rollout_length))[1], axis=0)
-
-        return np.asarray(jax.jit(play)(self.state.learner, jax.random.key(seed))).tolist()
+        evaluator = dataclasses.replace(self.evaluator, episodes=count)
+        alone = jax.tree.map(lambda leaf: leaf[None], self.state.learner)
+        return np.asarray(jax.jit(evaluator)(alone, jax.random.key(seed)[None]).returns)[0].tolist()
 
     def timed(self, function: Callable, *arguments: Any, times: int = 10) -> float:
         """Seconds of one call: the median."""
@@ -198,6 +188,8 @@ class JaxSequential(JaxMode):
         super().__init__(experiment)
         env = self.loop.task.env
         assert isinstance(env, TreasureHunt)
+        if env.shuffle_agent_order:
+            raise ConfigError("jax_sequential asks the agents in their order; leave out shuffle_agent_order")
         self.env: TreasureHunt = env
         self.act = jit(self.agent_turn, donate_argnums=(3,))
         self.finish = jit(self.end_of_turn)
