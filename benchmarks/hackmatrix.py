@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--statistics", action="store_true")
     options = parser.parse_args()
-    task = registry.make("HackMatrix-v0")
+    task = registry.make_inside("HackMatrix-v0")
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}")
     for games in options.games:
         rate, compiling = measure(task, games, options.seconds)

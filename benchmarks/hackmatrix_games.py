@@ -30,7 +30,7 @@ def player(
 
     An episode of `most` steps is left as it stands.
     """
-    task = registry.make("HackMatrix-v0", game)
+    task = registry.make_inside("HackMatrix-v0", game)
 
     def run(weights: Any, key: Key) -> dict[str, Array]:
         def step(carry: tuple, key: Key) -> tuple[tuple, None]:

@@ -26,8 +26,8 @@ from rollax.agents.base import make_optimizer
 from rollax.agents.dqn import DQNConfig, DQNHParams, DQNLearner
 from rollax.experiment import make_experiment
 from rollax.ring import Batch
-from rollax.training.jax_program import LIGHT
 from rollax.training.plan import make_plan
+from rollax.training.program import LIGHT
 from rollax.types import EnvSpec, Observation
 
 FORMS = ("nn.Conv", "rollax")

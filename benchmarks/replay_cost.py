@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.replay import PrioritizedReplay, Replay, UniformReplay
-from rollax.training.jax_program import nbytes
+from rollax.training.program import nbytes
 from rollax.types import Array, EnvSpec, Observation, Transition
 
 SPEC = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), 2, 8, 1, truncation_interval=500)

@@ -64,7 +64,7 @@ def test_cartpole_truncates_at_its_limit_and_not_before():
     assert np.abs(np.asarray(step.next_obs.features)).max() > 0.15  # moved on, not reset
 
 
-@pytest.mark.parametrize("name", [name for name in registry.names() if name != "MNISTBandit-bsuite"])
+@pytest.mark.parametrize("name", [name for name in registry.inside_names() if name != "MNISTBandit-bsuite"])
 def test_every_discrete_gymnax_environment_can_be_named(name):
     """MNISTBandit is left out: it downloads its data when it is made."""
     made = registry.make(name)
@@ -87,7 +87,7 @@ def test_numbers_as_observations_become_flags():
 def test_continuous_actions_are_refused(name):
     with pytest.raises(ConfigError, match="no discrete actions"):
         registry.make(name)
-    assert name not in registry.names()
+    assert name not in registry.inside_names()
 
 
 @pytest.mark.parametrize(

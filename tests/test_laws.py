@@ -33,8 +33,8 @@ from rollax.replay import PrioritizedReplay, UniformReplay
 from rollax.ring import unpack
 from rollax.torsos import MinAtarTorso
 from rollax.training import checkpoint
-from rollax.training.jax_program import LOG_ROWS, nbytes
 from rollax.training.plan import block_length
+from rollax.training.program import LOG_ROWS, nbytes
 
 # Every part of every agent, in as few agents as possible.
 CONFIGS = {
@@ -171,7 +171,7 @@ def test_no_illegal_action_is_ever_taken(name):
         return
     ring = getattr(state.memory, "ring", state.memory)
     legal = np.asarray(ring.observations.legal)[:, :, :200]
-    actions = np.asarray(unpack(ring.steps)[0])[:, :, :200]
+    actions = np.asarray(unpack(ring.steps).action)[:, :, :200]
     assert np.take_along_axis(legal, actions[..., None], axis=-1).all()
     assert set(np.unique(actions)) == {0, 1}
 

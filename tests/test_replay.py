@@ -10,7 +10,7 @@ from probes import Counter, task
 
 from rollax.envs.base import reset_envs, step_envs
 from rollax.replay import PrioritizedReplay, UniformReplay
-from rollax.ring import Batch, pack, unpack
+from rollax.ring import Batch, Row, pack, unpack
 from rollax.types import EnvSpec, Observation, Transition
 
 DISCOUNT = 0.9
@@ -139,10 +139,14 @@ def test_no_hidden_copy_of_the_ring(kind, members):
 
 
 def test_packed_steps_come_back():
-    action = jnp.array([0, 5, 2**29 - 1])
-    reward = jnp.array([-1.5, 1e-38, jnp.inf])
-    ending = jnp.array([0, 1, 2])
-    for got, put in zip(unpack(pack(action, reward, ending)), (action, reward, ending), strict=True):
+    row = Row(
+        action=jnp.array([0, 5, 2**24 - 1]),
+        reward=jnp.array([-1.5, 1e-38, jnp.inf]),
+        ending=jnp.array([0, 1, 3]),
+        blank=jnp.array([31, 0, 3]),
+        filler=jnp.array([False, True, False]),
+    )
+    for got, put in zip(unpack(pack(row)), row, strict=True):
         np.testing.assert_array_equal(got, put)
 
 

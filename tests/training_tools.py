@@ -12,8 +12,9 @@ from rollax.agents.names import AGENTS
 from rollax.envs.base import Task
 from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.training.evaluate import Evaluator
-from rollax.training.jax_program import LIGHT, NONE, JaxProgram
+from rollax.training.jax_program import JaxProgram
 from rollax.training.loop import Loop, TrainState
+from rollax.training.program import LIGHT, NONE
 from rollax.types import Observation
 
 LOG = jnp.int32(10**6)

@@ -70,7 +70,10 @@ add_rows.defvjp(_add_rows_forward, _add_rows_backward)
 
 
 def convolve(x: Array, kernel: Array, strides: tuple[int, int] = (1, 1), padding: Padding = "VALID") -> Array:
-    """`[B, H, W, C]` and `[kh, kw, C, F]` to float32 `[B, rows, columns, F]`, as `flax.linen.Conv` without bias."""
+    """`[B, H, W, C]` and `[kh, kw, C, F]` to `[B, rows, columns, F]`, as `flax.linen.Conv` without bias.
+
+    The kernel's dtype is that of the products and of the result.
+    """
     batch, height, width, channels = x.shape
     down, across = strides
     window, features = kernel.shape[:2], kernel.shape[-1]
@@ -85,7 +88,7 @@ def convolve(x: Array, kernel: Array, strides: tuple[int, int] = (1, 1), padding
         """Multiplies what windows hold of the `length` block rows from each start on."""
         shifts = [(i, row, j) for i in starts for row in range(down) for j in range(columns.blocks)]
         parts = [blocks[:, i : i + length, row, j : j + columns.outputs] for i, row, j in shifts]
-        held = jnp.concatenate(parts, axis=-1).astype(jnp.float32)
+        held = jnp.concatenate(parts, axis=-1).astype(kernel.dtype)
         # Two axes, or the product would not be handed to the fast matrix library.
         flat = held.reshape(-1, held.shape[-1]) @ matrix
         return flat.reshape(batch, length, columns.outputs, -1)
@@ -127,6 +130,7 @@ class Conv(nn.Module):
     strides: tuple[int, int] = (1, 1)
     padding: Padding = "VALID"
     scale: float = 1.0  # A factor for the input.
+    dtype: Any = jnp.float32  # Of products and results; the parameters are float32.
     kernel_init: Callable[..., Any] = nn.initializers.lecun_normal()
 
     @nn.compact
@@ -134,4 +138,4 @@ class Conv(nn.Module):
         kernel = self.param("kernel", self.kernel_init, (*self.kernel_size, x.shape[-1], self.features))
         bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
         kernel = kernel if self.scale == 1 else kernel * self.scale
-        return convolve(x, kernel, self.strides, self.padding) + bias
+        return convolve(x, kernel.astype(self.dtype), self.strides, self.padding) + bias.astype(self.dtype)

@@ -114,6 +114,9 @@ class EpochReplay:
         """The frames before the next row, the oldest first: `[count, D]`."""
         return state.frames[(state.row - count + jnp.arange(count)) % self.capacity]
 
+    def interrupt(self, state: EpochState, obs: Observation, spec: EnvSpec) -> EpochState:
+        return state  # every rollout is an episode of its own
+
     def num_windows(self, state: EpochState, stack: int) -> Array:
         """How many windows can be drawn."""
         if self.sample_index == "physical":

@@ -26,7 +26,7 @@ from rollax.errors import ConfigError, did_you_mean
 from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
 from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead, ScalarHead
 from rollax.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
-from rollax.presets import ENVIRONMENTS, preset_for
+from rollax.presets import ENVIRONMENTS, known_as, preset_for
 from rollax.replay import PrioritizedReplay, UniformReplay
 from rollax.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso
 from rollax.weights import FlaxWeights, TorchWeights
@@ -75,6 +75,7 @@ class LoopConfig:
     warm_up_steps: int = 1_000  # Environment steps before learning begins.
     learners: Literal["independent", "shared"] = "independent"  # Of several players: one for each, or one for all.
     agent_map: Literal["auto", "vmap", "map"] = "auto"  # Independent learners at once, or one after the other.
+    overlap: bool = True  # Environments outside JAX are stepped while the agent learns from the rollout before.
     limits: ClassVar[dict[str, Limit]] = {"num_envs": COUNT, "rollout_length": COUNT, "warm_up_steps": COUNT_OR_NONE}
 
 
@@ -159,7 +160,7 @@ def make_experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: 
     env = values.get("env", MAIN_ENV)
     tree = in_environment(default_experiment(agent), env)
     chosen = preset_for(agent, env, preset)
-    asked = {} if preset == "none" else ENVIRONMENTS.get(env, {})
+    asked = {} if preset == "none" else ENVIRONMENTS.get(known_as(env), {})
     parts = {slot: asked[slot] for slot in PARTS if slot in asked}
     tree = with_values(tree, parts | chosen)
     tree, rest = with_parts(tree, values)

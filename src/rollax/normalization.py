@@ -104,6 +104,10 @@ class Rewards(Protocol):
         """Rewards `[T, B]` to learn from, and what is known after this rollout."""
         ...
 
+    def interrupt(self, known: Any) -> Any:
+        """What is known, told that the next rollout begins new episodes."""
+        ...
+
 
 @dataclass(frozen=True)
 class RawRewards:
@@ -114,6 +118,9 @@ class RawRewards:
 
     def scale(self, known: tuple, rollout: Transition, discount: Array | float) -> tuple[Array, tuple]:
         return rollout.reward, known
+
+    def interrupt(self, known: tuple) -> tuple:
+        return known
 
 
 class RewardStatistics(NamedTuple):
@@ -146,3 +153,6 @@ class NormalizedRewards:
         moments = with_batch(known.moments, totals.reshape(-1))
         scaled = rollout.reward * jax.lax.rsqrt(moments.variance + TINY)
         return jnp.clip(scaled, -self.reward_limit, self.reward_limit), RewardStatistics(running, moments)
+
+    def interrupt(self, known: RewardStatistics) -> RewardStatistics:
+        return known._replace(running=jnp.zeros_like(known.running))

@@ -269,7 +269,69 @@ TREASURE_HUNT_TUNED: dict[str, Any] = TREASURE_HUNT | {
     "epsilon_end": 0.05,
     "epsilon_decay": 0.02,
 }
+# An Atari game, whichever: these apply to all names that begin with ALE/.
+PQN_ATARI: dict[str, Any] = {
+    "steps": 10_000_000,
+    "num_envs": 128,
+    "rollout_length": 32,
+    "warm_up_steps": 0,
+    "layer_norm": True,
+    "epochs": 2,
+    "minibatches": 32,
+    "learning_rate": 2.5e-4,
+    "learning_rate_end": 0.0,
+    "learning_rate_steps": 1e7,
+    "optimizer_eps": 1e-5,
+    "trace_lambda": 0.65,
+    "epsilon_end": 0.01,
+    "epsilon_steps": 1e6,
+}
+PPO_ATARI: dict[str, Any] = {
+    "steps": 10_000_000,
+    "num_envs": 64,
+    "rollout_length": 64,
+    "shared": True,
+    "epochs": 4,
+    "minibatches": 16,
+    "learning_rate": 2.5e-4,
+    "learning_rate_end": 0.0,
+    "learning_rate_steps": 1e7,
+    "optimizer_eps": 1e-5,
+    "clip": 0.1,
+    "entropy_weight": 0.01,
+    "max_grad_norm": 0.5,
+    "evaluation_draws": True,
+}
+# One update of 32 for each 4 steps.
+DQN_ATARI: dict[str, Any] = {
+    "steps": 10_000_000,
+    "num_envs": 64,
+    "warm_up_steps": 80_000,
+    "capacity": 1_000_000,
+    "batch_size": 32,
+    "gradient_steps": 16,
+    "learning_rate": 1e-4,
+    "optimizer_eps": 1.5e-4,
+    "target_period": 2_000,
+    "target_step": 1.0,
+    "epsilon_end": 0.01,
+    "epsilon_steps": 1e6,
+    "checkpoint_seconds": 600.0,  # a million frames are 7 GB
+}
+NOISY_ATARI: dict[str, Any] = {name: value for name, value in DQN_ATARI.items() if not name.startswith("epsilon")} | {
+    "stream_hidden": 512,
+    "hidden": (),
+    "learning_rate": 6.25e-5,
+}
 PRESETS: dict[str, dict[str, Any]] = {
+    "pqn/ALE": PQN_ATARI,
+    "ppo/ALE": PPO_ATARI,
+    **{
+        f"{agent}/ALE": DQN_ATARI
+        for agent in ("dqn", "double", "n_step", "prioritized", "c51", "qr", "iqn", "munchausen")
+    },
+    "dueling/ALE": DQN_ATARI | {"stream_hidden": 512, "hidden": ()},
+    **{f"{agent}/ALE": NOISY_ATARI for agent in ("noisy", "rainbow", "irainbow")},
     "irainbow/TreasureHunt-v0": TREASURE_HUNT,
     "irainbow/TreasureHunt-v0/reference": TREASURE_HUNT_REFERENCE,
     "irainbow/TreasureHunt-v0/tuned": TREASURE_HUNT_TUNED,
@@ -318,7 +380,20 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
     "MountainCar-v0": {"value_min": -100.0, "value_max": 0.0},
     "HackMatrix-v0": {"torso": "hackmatrix", "max_episode_steps": 2_000},
     **{f"{game}-MinAtar": {"torso": "minatar", "value_min": 0.0, "value_max": 20.0} for game in MINATAR_GAMES},
+    "ALE": {
+        "torso": "nature",
+        "value_min": -10.0,
+        "value_max": 10.0,
+        "evaluation_epsilon": 0.01,
+        "eval_episodes": 30,
+        "max_episode_steps": 27_000,
+    },
 }
+
+
+def known_as(env: str) -> str:
+    """The name under which settings for an environment are kept: all games of ALE share theirs."""
+    return "ALE" if env.startswith("ALE/") else env.removeprefix("gymnasium:")
 
 
 def preset_for(agent: str, env: str, preset: str = "auto") -> dict[str, Any]:
@@ -326,7 +401,8 @@ def preset_for(agent: str, env: str, preset: str = "auto") -> dict[str, Any]:
     if preset == "none":
         return {}
     if preset == "auto":
-        return PRESETS.get(f"{agent}/{env}", PRESETS.get(agent, {}))
+        names = (f"{agent}/{env}", f"{agent}/{known_as(env)}", agent)
+        return next((PRESETS[name] for name in names if name in PRESETS), {})
     if preset not in PRESETS:
         raise ConfigError(f"preset={preset!r} is not known; {did_you_mean(preset, PRESETS)}")
     return PRESETS[preset]

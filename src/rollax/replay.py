@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from rollax import sum_tree
 from rollax.ring import Batch, Ring, RingState
 from rollax.sum_tree import SumTree
-from rollax.types import Array, EnvSpec, Key, Transition
+from rollax.types import Array, EnvSpec, Key, Observation, Transition
 
 # Priorities are kept between these, so that no sum of a million of them is lost or overflows.
 SMALLEST_PRIORITY, LARGEST_PRIORITY = 1e-6, 1e12
@@ -46,6 +46,10 @@ class Replay(Protocol):
         """The memory with a rollout `[T, B, ...]` in place of its oldest rows."""
         ...
 
+    def interrupt(self, state: Any, obs: Observation, spec: EnvSpec) -> Any:
+        """The memory, told that the next rollout does not follow on the last, which led to `obs` `[B, ...]`."""
+        ...
+
     def least_warm_up(self, spec: EnvSpec) -> int:
         """Iterations that must have been added before anything is drawn."""
         ...
@@ -77,6 +81,9 @@ class UniformReplay(Ring):
 
     def init(self, spec: EnvSpec) -> RingState:
         return self.empty(spec)
+
+    def interrupt(self, state: RingState, obs: Observation, spec: EnvSpec) -> RingState:
+        return self.interrupt_ring(state, obs, spec)
 
     def add(self, state: RingState, rollout: Transition, spec: EnvSpec) -> RingState:
         return self.write(state, rollout, spec)
@@ -124,12 +131,19 @@ class PrioritizedReplay(Ring):
         return PrioritizedState(self.empty(spec), tree, jnp.float32(1.0))
 
     def add(self, state: PrioritizedState, rollout: Transition, spec: EnvSpec) -> PrioritizedState:
+        return PrioritizedState(self.write(state.ring, rollout, spec), self.with_new(state, spec), state.largest)
+
+    def interrupt(self, state: PrioritizedState, obs: Observation, spec: EnvSpec) -> PrioritizedState:
+        ring = self.interrupt_ring(state.ring, obs, spec)
+        return PrioritizedState(ring, self.with_new(state, spec), state.largest)
+
+    def with_new(self, state: PrioritizedState, spec: EnvSpec) -> SumTree:
+        """The tree after a rollout: windows that it completed can be drawn, rows that it took the past from cannot."""
         rows, waiting, new = self.layout(spec).rows, self.n_step, spec.rollout_length
-        age = jnp.arange(min(waiting + new, rows))
+        age = jnp.arange(1 - spec.stack, min(waiting + new, rows + 1 - spec.stack))  # below 0: the oldest rows
         time = state.ring.added + new - 1 - age
         complete = (age >= waiting) & (time >= 0)
-        tree = sum_tree.set_columns(state.tree, time % rows, jnp.where(complete, state.largest, 0.0))
-        return PrioritizedState(self.write(state.ring, rollout, spec), tree, state.largest)
+        return sum_tree.set_columns(state.tree, time % rows, jnp.where(complete, state.largest, 0.0))
 
     def sample(
         self,

@@ -4,6 +4,9 @@ Each observation is stored once.  The successor of a row is the observation of t
 time limit ended the episode: that last observation has no row of its own.  An environment with a time limit of
 `truncation_interval` steps ends that way at most once in as many rows, so one spare place for each block of that
 many rows holds them all.  (After a termination nothing is bootstrapped, so its last observation is never needed.)
+
+Of observations that are stacks of frames only the newest frame is stored, and beside it how many of the older ones
+were blank.  The others are the newest frames of the rows before, also where those are of a life that was lost.
 """
 
 from __future__ import annotations
@@ -19,7 +22,12 @@ from rollax.limits import COUNT, Limit
 from rollax.targets import n_step
 from rollax.types import Array, EnvSpec, Observation, Transition
 
-RUNNING, TERMINATED, TRUNCATED = 0, 1, 2
+# How a row ends.  STOPPED is a truncation whose last observation is in the next row: see `interrupt_ring`.
+RUNNING, TERMINATED, TRUNCATED, STOPPED = 0, 1, 2, 3
+FILLER = (
+    1 << 7
+)  # marks a row that is no step: it holds an observation, and its "action" is the distance to the last one
+MOST_BLANK = (1 << 5) - 1
 
 
 class Batch(NamedTuple):
@@ -35,22 +43,33 @@ class Batch(NamedTuple):
 class RingState(NamedTuple):
     """Arrays lead with the environment; `observations` has the ring's rows and then the spare places."""
 
-    observations: Observation  # [B, rows + spares, ...]
+    observations: Observation  # [B, rows + spares, ...]; of stacks the newest frame
     steps: Array  # uint32[B, rows, 2]: what else a row holds, as `pack` writes it
     added: Array  # rows written so far, of one environment
 
 
-def pack(action: Array, reward: Array, ending: Array) -> Array:
-    """Action, reward and ending as two words `[..., 2]`, so that a look-up misses the cache once and not thrice."""
-    word = (action.astype(jnp.uint32) << 2) | ending.astype(jnp.uint32)
-    return jnp.stack([word, jax.lax.bitcast_convert_type(reward.astype(jnp.float32), jnp.uint32)], axis=-1)
+class Row(NamedTuple):
+    """What a row holds beside its observation."""
+
+    action: Array
+    reward: Array
+    ending: Array  # RUNNING, TERMINATED, TRUNCATED or STOPPED
+    blank: Array  # frames of its stack that are from before the episode
+    filler: Array  # whether it is none
 
 
-def unpack(steps: Array) -> tuple[Array, Array, Array]:
-    """Action, reward and ending of packed steps."""
+def pack(row: Row) -> Array:
+    """A row as two words `[..., 2]`, so that a look-up misses the cache once and not five times."""
+    word = (row.action.astype(jnp.uint32) << 8) | row.ending.astype(jnp.uint32)
+    word |= (row.blank.astype(jnp.uint32) << 2) | jnp.where(row.filler, jnp.uint32(FILLER), jnp.uint32(0))
+    return jnp.stack([word, jax.lax.bitcast_convert_type(row.reward.astype(jnp.float32), jnp.uint32)], axis=-1)
+
+
+def unpack(steps: Array) -> Row:
     word, reward = steps[..., 0], steps[..., 1]
-    action, ending = (word >> 2).astype(jnp.int32), (word & 3).astype(jnp.int32)
-    return action, jax.lax.bitcast_convert_type(reward, jnp.float32), ending
+    ending, blank = (word & 3).astype(jnp.int32), (word >> 2 & MOST_BLANK).astype(jnp.int32)
+    action = (word >> 8).astype(jnp.int32)
+    return Row(action, jax.lax.bitcast_convert_type(reward, jnp.float32), ending, blank, (word & FILLER) > 0)
 
 
 class Layout(NamedTuple):
@@ -77,7 +96,10 @@ class Ring:
         """What is wrong with this replay for that environment, each with its fix."""
         found = []
         unit = spec.steps_per_iteration
-        least = unit * math.ceil((self.n_step + 1) / spec.rollout_length)
+        least = unit * math.ceil((self.n_step + spec.stack) / spec.rollout_length)
+        least += unit if spec.stack > 1 else 0  # the oldest stacks lose their past before they are overwritten
+        if spec.stack > MOST_BLANK:
+            found.append(f"stack={spec.stack} is more frames than a row can count; the most is stack={MOST_BLANK}")
         if self.capacity < least:
             found.append(f"capacity={self.capacity} holds no complete window; the least is capacity={least}")
         elif self.capacity % unit:
@@ -97,7 +119,9 @@ class Ring:
         layout = self.layout(spec)
         places = (spec.num_envs, layout.rows + layout.spares)
         return RingState(
-            observations=jax.tree.map(lambda x: jnp.zeros((*places, *x.shape), x.dtype), spec.observation),
+            observations=jax.tree.map(
+                lambda x: jnp.zeros((*places, *x.shape), x.dtype), newest(spec.observation, spec)
+            ),
             steps=jnp.zeros((spec.num_envs, layout.rows, 2), jnp.uint32),
             added=jnp.int32(0),
         )
@@ -123,12 +147,37 @@ class Ring:
             kept = jnp.where(_expand(jnp.any(truncated, axis=0), last), last, old)
             return put(store, kept[None], spare)
 
-        observations = jax.tree.map(lambda store, x: put(store, x, row), state.observations, rollout.obs)
+        shown = newest(rollout.obs, spec)
+        observations = jax.tree.map(lambda store, x: put(store, x, row), state.observations, shown)
+        steps = pack(Row(rollout.action, rollout.reward, ending, blank_frames(rollout.obs, spec), jnp.bool_(False)))
         return RingState(
-            observations=jax.tree.map(write_last, observations, rollout.next_obs),
-            steps=put(state.steps, pack(rollout.action, rollout.reward, ending), row),
+            observations=jax.tree.map(write_last, observations, newest(rollout.next_obs, spec)),
+            steps=put(state.steps, steps, row),
             added=state.added + spec.rollout_length,
         )
+
+    def interrupt_ring(self, state: RingState, obs: Observation, spec: EnvSpec) -> RingState:
+        """The ring, told that the next rollout does not follow on the last, which led to observations `[B, ...]`.
+
+        Those get a row of their own, and the rollout's other rows with them: no window begins in any of these.
+        """
+        layout, length = self.layout(spec), spec.rollout_length
+        row, last = state.added % layout.rows, (state.added - 1) % layout.rows
+
+        def put(store: Array, values: Array) -> Array:
+            repeated = jnp.broadcast_to(values[:, None], (len(values), length, *values.shape[1:]))
+            return jax.lax.dynamic_update_slice_in_dim(store, repeated.astype(store.dtype), row, axis=1)
+
+        before = unpack(state.steps[:, last])
+        stopped = before._replace(ending=jnp.where(before.ending == RUNNING, STOPPED, before.ending))
+        steps = state.steps.at[:, last].set(jnp.where(state.added > 0, pack(stopped), state.steps[:, last]))
+        distance = jnp.broadcast_to(1 + jnp.arange(length), (spec.num_envs, length))
+        blank = jnp.broadcast_to(blank_frames(obs, spec), (spec.num_envs,))[:, None]
+        nothing = jnp.zeros((spec.num_envs, length))
+        fillers = pack(Row(distance, nothing, jnp.full(distance.shape, STOPPED), blank, jnp.bool_(True)))
+        steps = jax.lax.dynamic_update_slice_in_dim(steps, fillers, row, axis=1)
+        observations = jax.tree.map(put, state.observations, newest(obs, spec))
+        return RingState(observations, steps, state.added + length)
 
     def least_warm_up(self, spec: EnvSpec) -> int:
         return -(-(self.n_step + 1) // spec.rollout_length)
@@ -138,28 +187,79 @@ class Ring:
 
     def window_starts(self, state: RingState, spec: EnvSpec) -> tuple[Array, Array]:
         """The time of the oldest row, and how many complete windows of one environment begin from there on."""
-        oldest = jnp.maximum(state.added - self.layout(spec).rows, 0)
+        rows = self.layout(spec).rows
+        # Of a ring that goes round, the oldest rows have lost the frames before them.
+        oldest = jnp.where(state.added > rows, state.added - rows + spec.stack - 1, 0)
         # The last n rows wait: their windows, or the observation after them, are not there yet.
         return oldest, state.added - self.n_step - oldest
 
     def windows(self, state: RingState, env: Array, time: Array, discount: Array | float, spec: EnvSpec) -> Batch:
-        """The windows that begin at these times `[batch]` of these environments `[batch]`."""
-        layout = self.layout(spec)
-        window = (time[:, None] + jnp.arange(self.n_step)) % layout.rows
-        action, reward, ending = unpack(_at(state.steps, env[:, None], window))
-        target = n_step(reward, ending == TERMINATED, ending == TRUNCATED, discount)
-        after = time + target.length
-        successor = jnp.where(target.truncated, layout.spare_of(after - 1), after % layout.rows)
+        """The windows that begin at these times `[batch]` of these environments `[batch]`.
 
-        def look_up(where: Array) -> Any:
+        Where a time is that of a filler, it is the last step's before it.
+        """
+        layout = self.layout(spec)
+
+        def rows(time: Array) -> Row:
+            return unpack(_at(state.steps, env.reshape(-1, *(1,) * (time.ndim - 1)), time % layout.rows))
+
+        if spec.restarts:
+            there = rows(time)
+            time = time - jnp.where(there.filler, there.action, 0)
+        window = rows(time[:, None] + jnp.arange(self.n_step))
+        cut = (window.ending == TRUNCATED) | (window.ending == STOPPED)
+        target = n_step(window.reward, window.ending == TERMINATED, cut, discount)
+        after = time + target.length
+        spare = target.truncated
+        if spec.restarts:
+            spare &= _of_last(window.ending, target.length) == TRUNCATED
+        successor = jnp.where(spare, layout.spare_of(after - 1), after % layout.rows)
+
+        def look_up(where: Array) -> Observation:
             return jax.tree.map(lambda store: _at(store, env, where), state.observations)
 
-        return Batch(look_up(window[:, 0]), action[:, 0], target.reward, target.discount, look_up(successor))
+        def stack(shown: Observation, time: Array, blank: Array) -> Observation:
+            """Observations of these times, with the frames that came before."""
+            ages = jnp.arange(spec.stack - 1, 0, -1)
+            older = _at(state.observations.features, env[:, None], (time[:, None] - ages) % layout.rows)
+            older = jnp.where(_expand(ages[None] < spec.stack - blank[:, None], older), older, 0)
+            frames = jnp.concatenate([older, shown.features[:, None]], axis=1)
+            return shown._replace(features=jnp.moveaxis(frames, 1, -1))
+
+        obs, next_obs = look_up(time % layout.rows), look_up(successor)
+        if spec.stack > 1:
+            obs = stack(obs, time, window.blank[:, 0])
+            before = _of_last(window.blank, target.length)
+            next_obs = stack(next_obs, after, jnp.where(spare, jnp.maximum(before - 1, 0), rows(after).blank))
+        return Batch(obs, window.action[:, 0], target.reward, target.discount, next_obs)
+
+
+def newest(obs: Observation, spec: EnvSpec) -> Observation:
+    """Observations, or their shapes, as a ring keeps them: of stacks the last frame."""
+    if spec.stack == 1:
+        return obs
+    features = obs.features
+    if isinstance(features, jax.ShapeDtypeStruct):
+        return obs._replace(features=jax.ShapeDtypeStruct(features.shape[:-1], features.dtype))
+    return obs._replace(features=features[..., -1])
+
+
+def blank_frames(obs: Observation, spec: EnvSpec) -> Array:
+    """How many frames of each stack `[..., H, W, stack]`, from the oldest on, are blank, for whatever reason."""
+    if spec.stack == 1:
+        return jnp.int32(0)
+    blank = ~jnp.any(obs.features[..., :-1] != 0, axis=(-3, -2))
+    return jnp.sum(jnp.cumprod(blank, axis=-1), axis=-1)
 
 
 def _at(store: Array, env: Array, place: Array) -> Array:
     """`store[env, place]`, without the clamping that guards against indices that cannot occur here."""
     return store.at[env, place].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
+def _of_last(window: Array, length: Array) -> Array:
+    """Of windows `[batch, n]` what their last steps have, with so many steps that count."""
+    return jnp.take_along_axis(window, length[:, None] - 1, axis=1)[:, 0]
 
 
 def _expand(flag: Array, like: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,8 @@ from flax import linen as nn
 from rollax.convolution import Conv, max_pool
 from rollax.limits import COUNT, POSITIVE, Limit
 from rollax.types import Array, Observation
+
+Precision = Literal["float32", "bfloat16"]
 
 
 class Torso(nn.Module):
@@ -52,6 +54,7 @@ class MinAtarTorso(Torso):
     channels: int = 16  # Filters of the convolution.
     hidden: tuple[int, ...] = (128,)  # Units of each dense layer.
     layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
+    precision: Precision = "float32"  # Of its products; weights and what it returns are float32.
     limits: ClassVar[dict[str, Limit]] = {"channels": COUNT, "hidden": COUNT}
 
     def problems(self, observation: Observation) -> list[str]:
@@ -60,9 +63,9 @@ class MinAtarTorso(Torso):
     @nn.compact
     def __call__(self, features: Any) -> Array:
         x = picture(features)
-        x = rectify(Conv(self.channels, (3, 3), scale=pixel_scale(x))(x), self.layer_norm)
+        x = rectify(Conv(self.channels, (3, 3), scale=pixel_scale(x), dtype=self.precision)(x), self.layer_norm)
         x = x.reshape(x.shape[0], -1)
-        return dense_layers(x, self.hidden, self.layer_norm)
+        return dense_layers(x, self.hidden, self.layer_norm, self.precision)
 
 
 class NatureTorso(Torso):
@@ -70,6 +73,7 @@ class NatureTorso(Torso):
 
     hidden: tuple[int, ...] = (512,)  # Units of each dense layer.
     layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
+    precision: Precision = "float32"  # Of its products; weights and what it returns are float32.
     limits: ClassVar[dict[str, Limit]] = {"hidden": COUNT}
 
     def problems(self, observation: Observation) -> list[str]:
@@ -79,9 +83,10 @@ class NatureTorso(Torso):
     def __call__(self, features: Any) -> Array:
         x = picture(features)
         for channels, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-            x = rectify(Conv(channels, (size, size), (stride, stride), scale=pixel_scale(x))(x), self.layer_norm)
+            layer = Conv(channels, (size, size), (stride, stride), scale=pixel_scale(x), dtype=self.precision)
+            x = rectify(layer(x), self.layer_norm)
         x = x.reshape(x.shape[0], -1)
-        return dense_layers(x, self.hidden, self.layer_norm)
+        return dense_layers(x, self.hidden, self.layer_norm, self.precision)
 
 
 class ImpalaTorso(Torso):
@@ -90,6 +95,7 @@ class ImpalaTorso(Torso):
     stages: tuple[int, ...] = (16, 32, 32)  # Filters of each stage.
     hidden: tuple[int, ...] = (256,)  # Units of each dense layer.
     layer_norm: bool = False  # Normalise the units of each dense layer before its ReLU.
+    precision: Precision = "float32"  # Of its products; weights and what it returns are float32.
     limits: ClassVar[dict[str, Limit]] = {"stages": COUNT, "hidden": COUNT}
 
     def problems(self, observation: Observation) -> list[str]:
@@ -99,25 +105,25 @@ class ImpalaTorso(Torso):
     def __call__(self, features: Any) -> Array:
         x = picture(features)
         for channels in self.stages:
-            x = Conv(channels, (3, 3), padding="SAME", scale=pixel_scale(x))(x)
+            x = Conv(channels, (3, 3), padding="SAME", scale=pixel_scale(x), dtype=self.precision)(x)
             x = max_pool(x, (3, 3), (2, 2), "SAME")
             for _ in range(2):
-                inner = Conv(channels, (3, 3), padding="SAME")(nn.relu(x))
-                x = x + Conv(channels, (3, 3), padding="SAME")(nn.relu(inner))
+                inner = Conv(channels, (3, 3), padding="SAME", dtype=self.precision)(nn.relu(x))
+                x = x + Conv(channels, (3, 3), padding="SAME", dtype=self.precision)(nn.relu(inner))
         x = nn.relu(x).reshape(x.shape[0], -1)
-        return dense_layers(x, self.hidden, self.layer_norm)
+        return dense_layers(x, self.hidden, self.layer_norm, self.precision)
 
 
 def rectify(x: Array, layer_norm: bool) -> Array:
     """ReLU, after a layer normalisation if there is one.  For use in a compact module."""
-    return nn.relu(nn.LayerNorm()(x) if layer_norm else x)
+    return nn.relu(nn.LayerNorm(dtype=x.dtype)(x) if layer_norm else x)
 
 
-def dense_layers(x: Array, widths: tuple[int, ...], layer_norm: bool) -> Array:
-    """Dense layers of these widths, each rectified.  For use in a compact module."""
+def dense_layers(x: Array, widths: tuple[int, ...], layer_norm: bool, precision: Precision = "float32") -> Array:
+    """Dense layers of these widths, each rectified, to float32.  For use in a compact module."""
     for width in widths:
-        x = rectify(nn.Dense(width)(x), layer_norm)
-    return x
+        x = rectify(nn.Dense(width, dtype=precision)(x), layer_norm)
+    return x.astype(jnp.float32)
 
 
 def flatten_features(features: Any) -> Array:

@@ -27,7 +27,7 @@ class Transition(NamedTuple):
     reward: Array
     terminated: Array  # the task ended: nothing follows
     truncated: Array  # time ran out: the future still has value
-    next_obs: Observation  # the true successor, also where an episode ended
+    next_obs: Observation  # the true successor, also where time ran out; after a termination nobody may ask for it
     extras: Any = ()  # what `act` noted for `learn`
 
 
@@ -40,6 +40,10 @@ class EnvSpec(NamedTuple):
     rollout_length: int
     # Two truncations of one environment are at least this many steps apart.  1 promises nothing.
     truncation_interval: int = 1
+    # Above 1, an observation is a picture [H, W, stack] of so many successive frames, the newest last; frames from
+    # before the episode are blank: all zero.
+    stack: int = 1
+    restarts: bool = False  # a run that is resumed begins new episodes: its environments are not part of its state
 
     @property
     def steps_per_iteration(self) -> int:

@@ -155,7 +155,7 @@ def save_animation(frames: list[np.ndarray], target: Path, frames_per_second: in
 
 def play(name: str, *, seed: int = 0, keyboard: TextIO = sys.stdin, screen: TextIO = sys.stdout) -> Ending:
     """Lets a person play an episode: a key for each action, `Q` to leave.  Without a terminal keys come from lines."""
-    task = registry.make(name)
+    task = registry.make_inside(name)
     draw = drawer_of(task)
     if draw is None:
         raise ConfigError(f"env={name!r} cannot be drawn; give it a method picture(state)")

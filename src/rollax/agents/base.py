@@ -13,6 +13,7 @@ from rollax.limits import NOT_NEGATIVE, POSITIVE, SHARE, Limit
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 Learner = Any  # weights, optimizer, hyper-parameters: a pytree with a field `params`, the weights that act
+Carry = tuple[Any, Any]  # what learns, and the memory, from one gradient step of an iteration to the next
 Memory = Any  # past data: a pytree, `()` for agents that keep none
 OptimizerName = Literal["adam", "radam", "rmsprop"]
 
@@ -46,6 +47,10 @@ class Agent(Protocol):
         """One iteration's learning; the metrics are scalars, named as in `metric_names`."""
         ...
 
+    def interrupt(self, memory: Memory, obs: Observation) -> Memory:
+        """The memory, told that the next rollout does not follow on the last, which led to `obs` `[B, ...]`."""
+        ...
+
     def concern(self, metrics: dict[str, float], done: float) -> str | None:
         """What a user should know, and do, about these metrics after that share of the run; mostly nothing."""
         ...
@@ -53,6 +58,40 @@ class Agent(Protocol):
     def with_weights(self, learner: Learner, params: Params) -> Learner:
         """A learner that starts from these weights wherever it would have used its own."""
         ...
+
+
+class Stepwise:
+    """An agent whose iteration of learning is `updates` equal steps, which a caller may also take one by one.
+
+    `begin` says what there is to learn, `step` learns the part of that number, `conclude` tidies up.  What the steps
+    change is in the carry: what learns, and the memory.  What they share is in the lessons.
+    """
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps of one iteration."""
+        raise NotImplementedError
+
+    def begin(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Carry, Any]:
+        """The carry of the first step, and the lessons."""
+        raise NotImplementedError
+
+    def step(self, carry: Carry, lessons: Any, index: Array) -> tuple[Carry, Metrics]:
+        """The carry after one step, and its metrics: scalars."""
+        raise NotImplementedError
+
+    def conclude(self, carry: Carry, lessons: Any, metrics: Metrics) -> tuple[Learner, Memory, Metrics]:
+        """Learner and memory after the last step, from the means of the steps' metrics all that `learn` reports."""
+        raise NotImplementedError
+
+    def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
+        carry, lessons = self.begin(learner, memory, rollout, key)
+        carry, metrics = self.steps(carry, lessons, jnp.int32(0), self.updates)
+        return self.conclude(carry, lessons, jax.tree.map(jnp.mean, metrics))
+
+    def steps(self, carry: Carry, lessons: Any, first: Array, count: int) -> tuple[Carry, Metrics]:
+        """So many steps from that one on; the metrics are `[count]`."""
+        return jax.lax.scan(lambda carry, index: self.step(carry, lessons, index), carry, first + jnp.arange(count))
 
 
 class Choices(Protocol):

@@ -129,12 +129,24 @@ class DQN(QLearner):
     def remember(self, memory: Any, rollout: Transition) -> Any:
         return self.config.replay.add(memory, rollout, self.spec)
 
-    def learn(self, learner: DQNLearner, memory: Any, rollout: Transition, key: Key) -> tuple[DQNLearner, Any, Metrics]:
+    def interrupt(self, memory: Any, obs: Observation) -> Any:
+        return self.config.replay.interrupt(memory, obs, self.spec)
+
+    def begin(
+        self, learner: DQNLearner, memory: Any, rollout: Transition, key: Key
+    ) -> tuple[tuple[DQNLearner, Any], tuple[Key, Array]]:
         del rollout  # `remember` has put it into the memory
-        epsilon = self.epsilon(learner)
-        keys = jax.random.split(key, self.config.gradient_steps)
-        (learner, memory), metrics = jax.lax.scan(self.gradient_step, (learner, memory), keys)
-        return learner, memory, {**jax.tree.map(jnp.mean, metrics), "epsilon": epsilon}
+        return (learner, memory), (jax.random.split(key, self.config.gradient_steps), self.epsilon(learner))
+
+    def step(
+        self, carry: tuple[DQNLearner, Any], lessons: tuple[Key, Array], index: Array
+    ) -> tuple[tuple[DQNLearner, Any], Metrics]:
+        return self.gradient_step(carry, lessons[0][index])
+
+    def conclude(
+        self, carry: tuple[DQNLearner, Any], lessons: tuple[Key, Array], metrics: Metrics
+    ) -> tuple[DQNLearner, Any, Metrics]:
+        return *carry, {**metrics, "epsilon": lessons[1]}
 
     def gradient_step(self, carry: tuple[DQNLearner, Any], key: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
         """One step, if the memory is ready for it; else it is counted, and changes nothing."""

@@ -112,6 +112,10 @@ class Independent(Players):
         axes = own_axes(memory)
         return jax.vmap(self.agent.remember, in_axes=(axes, 2), out_axes=axes)(memory, rollout)
 
+    def interrupt(self, memory: Memory, obs: Observation) -> Memory:
+        axes = own_axes(memory)
+        return jax.vmap(self.agent.interrupt, in_axes=(axes, 1), out_axes=axes)(memory, obs)
+
     def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
         """All players' learning; the metrics are means over them, but for each one's own loss."""
         axes = own_axes(memory)
@@ -144,6 +148,9 @@ class Shared(Players):
 
     def remember(self, memory: Memory, rollout: Transition) -> Memory:
         return self.agent.remember(memory, fold(rollout, 1))
+
+    def interrupt(self, memory: Memory, obs: Observation) -> Memory:
+        return self.agent.interrupt(memory, fold(obs, 0))
 
     def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
         return self.agent.learn(learner, memory, fold(rollout, 1), key)

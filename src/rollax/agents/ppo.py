@@ -20,12 +20,13 @@ from rollax.agents.base import (
     OptimizerHParams,
     OptimizerName,
     Recipe,
+    Stepwise,
     apply_gradients,
     blank_features,
     linear,
     make_optimizer,
 )
-from rollax.agents.rollouts import flatten_time, learn_in_minibatches, minibatch_problems, successor_values
+from rollax.agents.rollouts import Course, flatten_time, minibatch_problems, shuffled, successor_values
 from rollax.limits import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Limit
 from rollax.networks import ActorCritic
 from rollax.normalization import Observations, RawObservations, RawRewards, Rewards
@@ -109,6 +110,9 @@ class PPOLearner(NamedTuple):
     gradient_steps: Array  # those that `kl_limit` left out included, so that schedules keep their pace
 
 
+Student = tuple[PPOLearner, Array]  # who learns from a rollout, and whether it has left it
+
+
 class Noted(NamedTuple):
     """What `act` tells `learn`: `[B]` each."""
 
@@ -128,7 +132,7 @@ class Lesson(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PPO:
+class PPO(Stepwise):
     """The agent in one environment."""
 
     metric_names: ClassVar[tuple[str, ...]] = ("loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
@@ -158,7 +162,16 @@ class PPO:
     def remember(self, memory: Any, rollout: Transition) -> Any:
         return memory
 
-    def learn(self, learner: PPOLearner, memory: Any, rollout: Transition, key: Key) -> tuple[PPOLearner, Any, Metrics]:
+    def interrupt(self, memory: Any, obs: Observation) -> Any:
+        return self.config.rewards.interrupt(memory)
+
+    @property
+    def updates(self) -> int:
+        return self.config.epochs * self.config.minibatches
+
+    def begin(
+        self, learner: PPOLearner, memory: Any, rollout: Transition, key: Key
+    ) -> tuple[tuple[Student, Any], Course]:
         hp, noted = learner.hparams, cast(Noted, rollout.extras)
         reward, memory = self.config.rewards.scale(memory, rollout, hp.discount)
         next_value = successor_values(self.spec, rollout, noted.value, lambda obs: self.judge(learner.params, obs)[1])
@@ -167,16 +180,19 @@ class PPO:
         )
         advantage = target - noted.value
         lessons = flatten_time(Lesson(rollout.obs, rollout.action, *noted, advantage, target))
-        (learner, _), metrics = learn_in_minibatches(
-            self.gradient_step,
-            (learner, jnp.bool_(False)),
-            lessons,
-            key,
-            self.config.epochs,
-            self.config.minibatches,
-        )
+        course = shuffled(lessons, key, self.config.epochs, self.config.minibatches)
+        return ((learner, jnp.bool_(False)), memory), course
+
+    def step(self, carry: tuple[Student, Any], lessons: Course, index: Array) -> tuple[tuple[Student, Any], Metrics]:
+        student, metrics = self.gradient_step(carry[0], *lessons.lesson(index))
+        return (student, carry[1]), metrics
+
+    def conclude(
+        self, carry: tuple[Student, Any], lessons: Course, metrics: Metrics
+    ) -> tuple[PPOLearner, Any, Metrics]:
+        (learner, _), memory = carry
         # Only now, so that a whole rollout is acted in and learnt from with the same view of the world.
-        known = self.config.observations.update(learner.params.observations, lessons.obs.features)
+        known = self.config.observations.update(learner.params.observations, lessons.lessons.obs.features)
         return learner._replace(params=learner.params._replace(observations=known)), memory, metrics
 
     def gradient_step(
@@ -236,8 +252,7 @@ class PPO:
 
     def env_steps(self, learner: PPOLearner) -> Array:
         """Environment steps since learning began, which all schedules count."""
-        updates = self.config.epochs * self.config.minibatches
-        return learner.gradient_steps / updates * self.spec.steps_per_iteration
+        return learner.gradient_steps / self.updates * self.spec.steps_per_iteration
 
     def concern(self, metrics: dict[str, float], done: float) -> str | None:
         if done > 0.5 or metrics["entropy"] > COLLAPSED * math.log(self.spec.num_actions):

@@ -24,7 +24,7 @@ from rollax.agents.base import (
     make_optimizer,
 )
 from rollax.agents.q_learner import QLearner
-from rollax.agents.rollouts import flatten_time, learn_in_minibatches, minibatch_problems, successor_values
+from rollax.agents.rollouts import Course, flatten_time, minibatch_problems, shuffled, successor_values
 from rollax.limits import COUNT, SHARE, Limit
 from rollax.networks import Head, ScalarHead, Streams
 from rollax.policies import mask_illegal
@@ -117,20 +117,31 @@ class PQN(QLearner):
     def remember(self, memory: tuple, rollout: Transition) -> tuple:
         return memory
 
-    def learn(
+    def interrupt(self, memory: tuple, obs: Observation) -> tuple:
+        return memory
+
+    def begin(
         self, learner: PQNLearner, memory: tuple, rollout: Transition, key: Key
-    ) -> tuple[PQNLearner, tuple, Metrics]:
-        epsilon = self.epsilon(learner)
+    ) -> tuple[tuple[PQNLearner, tuple], tuple[Course, Array]]:
         hp, value_key, epoch_key = learner.hparams, *jax.random.split(key)
         next_value = self.next_values(learner.params, rollout, value_key)
         target = lambda_returns(
             rollout.reward, next_value, rollout.terminated, rollout.truncated, hp.discount, hp.trace_lambda
         )
         lessons = flatten_time(Lesson(rollout.obs, rollout.action, jax.lax.stop_gradient(target)))
-        learner, metrics = learn_in_minibatches(
-            self.gradient_step, learner, lessons, epoch_key, self.config.epochs, self.config.minibatches
-        )
-        return learner, memory, {**metrics, "epsilon": epsilon}
+        course = shuffled(lessons, epoch_key, self.config.epochs, self.config.minibatches)
+        return (learner, memory), (course, self.epsilon(learner))
+
+    def step(
+        self, carry: tuple[PQNLearner, tuple], lessons: tuple[Course, Array], index: Array
+    ) -> tuple[tuple[PQNLearner, tuple], Metrics]:
+        learner, metrics = self.gradient_step(carry[0], *lessons[0].lesson(index))
+        return (learner, carry[1]), metrics
+
+    def conclude(
+        self, carry: tuple[PQNLearner, tuple], lessons: tuple[Course, Array], metrics: Metrics
+    ) -> tuple[PQNLearner, tuple, Metrics]:
+        return *carry, {**metrics, "epsilon": lessons[1]}
 
     def next_values(self, params: Params, rollout: Transition, key: Key) -> Array:
         """The best legal action's value in the true successor of every step `[T, B]`."""

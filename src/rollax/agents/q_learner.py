@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import jax
 import jax.numpy as jnp
 
-from rollax.agents.base import epsilon_at
+from rollax.agents.base import Stepwise, epsilon_at
 from rollax.networks import Head, QNetwork
 from rollax.policies import epsilon_greedy
 from rollax.returns import ReturnDistribution
@@ -17,7 +17,7 @@ from rollax.types import Array, EnvSpec, Key, Observation, Params
 
 
 @dataclass(frozen=True)
-class QLearner:
+class QLearner(Stepwise):
     """An agent that knows the return of every action.
 
     Its choices have `torso`, `streams` and `evaluation_epsilon`; its learner has `hparams`, `params` and

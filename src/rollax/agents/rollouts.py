@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Transition
+from rollax.types import Array, EnvSpec, Key, Observation, Transition
 
 
 def successor_values(
@@ -33,29 +33,30 @@ def flatten_time(rollout: Any) -> Any:
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout)
 
 
-def learn_in_minibatches(
-    gradient_step: Callable[[Any, Any, Key], tuple[Any, Metrics]],
-    learner: Any,
-    lessons: Any,
-    key: Key,
-    epochs: int,
-    minibatches: int,
-) -> tuple[Any, Metrics]:
-    """Goes over lessons `[N, ...]` several times, each time in a new order; the metrics are means over all steps."""
+class Course(NamedTuple):
+    """Lessons, and in which order they are gone through."""
+
+    lessons: Any  # a tree of [N, ...]
+    rows: Array  # int32[steps, N / minibatches]: those of each gradient step
+    keys: Key  # [steps]
+
+    def lesson(self, index: Array) -> tuple[Any, Key]:
+        """The minibatch of a step, and its key."""
+        rows = self.rows[index]
+        return jax.tree.map(lambda x: x[rows], self.lessons), self.keys[index]
+
+
+def shuffled(lessons: Any, key: Key, epochs: int, minibatches: int) -> Course:
+    """Lessons `[N, ...]`, all of them in each epoch, each time in a new order."""
     size = len(jax.tree.leaves(lessons)[0])
 
-    def epoch(learner: Any, key: Key) -> tuple[Any, Metrics]:
+    def epoch(key: Key) -> tuple[Array, Key]:
         shuffle_key, step_key = jax.random.split(key)
         order = jax.random.permutation(shuffle_key, size).reshape(minibatches, -1)
+        return order, jax.random.split(step_key, minibatches)
 
-        def step(learner: Any, inputs: tuple[Array, Key]) -> tuple[Any, Metrics]:
-            rows, key = inputs
-            return gradient_step(learner, jax.tree.map(lambda x: x[rows], lessons), key)
-
-        return jax.lax.scan(step, learner, (order, jax.random.split(step_key, minibatches)))
-
-    learner, metrics = jax.lax.scan(epoch, learner, jax.random.split(key, epochs))
-    return learner, jax.tree.map(jnp.mean, metrics)
+    rows, keys = jax.lax.map(epoch, jax.random.split(key, epochs))
+    return Course(lessons, rows.reshape(epochs * minibatches, -1), keys.reshape(-1))
 
 
 def minibatch_problems(spec: EnvSpec, minibatches: int) -> list[str]:

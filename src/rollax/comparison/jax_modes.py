@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,10 @@ from rollax.envs.treasurehunt import TreasureHunt
 from rollax.envs.treasurehunt.world import World
 from rollax.errors import ConfigError
 from rollax.experiment import Experiment
-from rollax.training.jax_program import LIGHT
+from rollax.training.evaluate import Evaluator
 from rollax.training.loop import Loop, TrainState
 from rollax.training.plan import make_plan
+from rollax.training.program import LIGHT
 from rollax.types import Array, Key, Observation, Transition
 
 MOST = 1_000  # epochs of one call
@@ -83,7 +84,7 @@ class JaxMode:
 
     def greedy_returns(self, count: int, seed: int) -> list[float]:
         """Returns of epochs without random actions, from which nothing is learnt."""
-        evaluator = dataclasses.replace(self.evaluator, episodes=count)
+        evaluator = dataclasses.replace(cast(Evaluator, self.evaluator), episodes=count)
         alone = jax.tree.map(lambda leaf: leaf[None], self.state.learner)
         return np.asarray(jax.jit(evaluator)(alone, jax.random.key(seed)[None]).returns)[0].tolist()
 

@@ -81,12 +81,18 @@ def to_task(env: Any, params: Any, name: str) -> Task:
             raise EnvError(f"{name}: step must return {wanted} as {what}, not {_outline(value)}")
     costly = bool(getattr(env, "costly", False))
     in_turn = bool(getattr(env, "in_turn", False))
-    task = Task(env, params, Observation(None), num_actions, one_hot, interval, _binary(env), costly, players, in_turn)
+    stack = int(getattr(env, "stack", 1))
+    task = Task(
+        env, params, Observation(None), num_actions, one_hot, interval, _binary(env), costly, players, in_turn, stack
+    )
     observation = _shapes(name, "the observation", task.observe, raw)
     if players:
         if any(leaf.shape[:1] != alone for leaf in jax.tree.leaves(observation)):
             raise EnvError(f"{name}: the observation must lead with its {players} players, not {_outline(observation)}")
         observation = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), observation)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(observation.features)]
+    if stack > 1 and (len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][-1] != stack):
+        raise EnvError(f"{name}: with stack={stack} an observation is one picture [H, W, {stack}], not {shapes}")
     legal = observation.legal
     if legal is not None and (legal.shape != (num_actions,) or legal.dtype != bool):
         raise EnvError(f"{name}: the mask of legal actions is {_outline(legal)}, not bool[{num_actions}]")

@@ -24,7 +24,8 @@ class Environment(Protocol):
     are then `[players]`, observations lead with the players, and the flags are of all together.  Where one decides
     after the other, and sees what those before it have done, it has `in_turn`, and a method `turn(key, state, decide,
     params)` that asks `decide(player, observation)` for an action and notes, and returns observations, actions and
-    notes of all players, and what `step` returns.
+    notes of all players, and what `step` returns.  One whose observations are stacks of frames `[H, W, stack]`, as
+    `EnvSpec` says, has an attribute `stack`: a replay then keeps each frame once.
     """
 
     def reset(self, key: Key, params: Any) -> tuple[Any, EnvState]: ...
@@ -79,9 +80,12 @@ class Task:
     costly: bool = False  # its own arithmetic is a good part of a run, and worth the compiler's best
     players: int = 0  # who act together; 0 where there is one, and no axis for it
     in_turn: bool = False  # each player sees what those before it have just done
+    stack: int = 1  # an observation is so many successive frames: see `EnvSpec`
 
     def spec(self, num_envs: int, rollout_length: int) -> EnvSpec:
-        return EnvSpec(self.observation, self.num_actions, num_envs, rollout_length, self.truncation_interval)
+        return EnvSpec(
+            self.observation, self.num_actions, num_envs, rollout_length, self.truncation_interval, self.stack
+        )
 
     def reset(self, key: Key) -> tuple[Observation, EnvState]:
         obs, state = self.env.reset(key, self.params)

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.envs import registry
-from rollax.envs.base import reset_envs, step_envs
+from rollax.envs.base import Task, reset_envs, step_envs
+from rollax.envs.host import HostTask
 from rollax.errors import ConfigError, EnvError
 
 NUM_ENVS = 16
@@ -25,7 +26,14 @@ def check_environment(name: str, steps: int) -> list[str]:
         "legal actions: " + ("all" if task.observation.legal is None else "a mask in each observation"),
         "shapes and dtypes of reset and step agree",
     ]
-    problems = []
+    if isinstance(task, HostTask):
+        return [*found, *check_outside(task, steps), "ok"]
+    return [*found, *check_inside(task, name, steps), "ok"]
+
+
+def check_inside(task: Task, name: str, steps: int) -> list[str]:
+    """What holds of an environment in JAX."""
+    problems, found = [], []
     who = (NUM_ENVS, task.players) if task.players else (NUM_ENVS,)
 
     def play(key):
@@ -71,7 +79,36 @@ def check_environment(name: str, steps: int) -> list[str]:
         )
     if problems:
         raise EnvError("\n".join(f"{name}: {problem}" for problem in problems))
-    return [*found, "ok"]
+    return found
+
+
+def check_outside(task: HostTask, steps: int) -> list[str]:
+    """What holds of an environment outside JAX."""
+    stepper, random = task.stepper(NUM_ENVS), np.random.default_rng(0)
+    seeds, problems, found = np.arange(NUM_ENVS, dtype=np.int32), [], []
+    try:
+        first, again, other = (stepper.reset(numbers) for numbers in (seeds, seeds, seeds + NUM_ENVS))
+        if not _equal(first, again):
+            problems.append("reset with the same seed gives different observations")
+        if _equal(first, other):
+            found.append("note: reset gives the same observation whatever its seed")
+        ended = truncated = 0
+        for _ in range(steps):
+            stepper.submit(random.integers(0, task.num_actions, NUM_ENVS, dtype=np.int32))
+            step = stepper.result()
+            ended, truncated = ended + int(step.ended.sum()), truncated + int(step.truncated.sum())
+            if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((step.shown, step.reward))):
+                problems.append("an observation or a reward is not finite")
+                break
+    finally:
+        stepper.close()
+    if problems:
+        raise EnvError("\n".join(f"{task.name}: {problem}" for problem in problems))
+    return [
+        *found,
+        f"{steps * NUM_ENVS} random steps in {NUM_ENVS} environments outside JAX: {ended} episodes ended, "
+        f"{ended - truncated} by termination, {truncated} by time limit",
+    ]
 
 
 def _reset_keys(*seeds: int) -> list[jax.Array]:

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rollax.envs import atari, gymnasium_envs
 from rollax.envs.adapters import to_task
 from rollax.envs.base import Task
 from rollax.envs.hackmatrix import HackMatrix
+from rollax.envs.host import HostTask
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError, EnvError
 
@@ -26,6 +28,8 @@ _CONTINUOUS = {
 
 # Our own, by name: dataclasses whose fields are what can be chosen of a world.
 OWN: dict[str, Callable[[], Any]] = {"HackMatrix-v0": HackMatrix, "TreasureHunt-v0": TreasureHunt}
+# Outside JAX, by the beginnings of their names: dataclasses that make a `HostTask` of a name.
+HOST: dict[str, Callable[[], Any]] = {atari.PREFIX: atari.Atari, gymnasium_envs.PREFIX: gymnasium_envs.GymnasiumWorld}
 
 
 @dataclass(frozen=True)
@@ -35,21 +39,33 @@ class FixedWorld:
 
 def world_of(name: str) -> Any:
     """What can be chosen of an environment, as a dataclass with its defaults: one of our own is that itself."""
-    return OWN.get(name, FixedWorld)()
+    return (OWN.get(name) or host_world(name) or FixedWorld)()
+
+
+def host_world(name: str) -> Callable[[], Any] | None:
+    """What makes environments of that name outside JAX; None for all others."""
+    return next((world for prefix, world in HOST.items() if name.startswith(prefix)), None)
 
 
 def names() -> list[str]:
     """All environments that can be named without a module, those without discrete actions left out."""
+    return [*inside_names(), *atari.names()]
+
+
+def inside_names() -> list[str]:
+    """Those of them that are in JAX."""
     import gymnax
 
     return [*OWN, *(name for name in gymnax.registered_envs if name not in _CONTINUOUS)]
 
 
-def make(name: str, world: Any = None) -> Task:
+def make(name: str, world: Any = None) -> Task | HostTask:
     """The environment of that name, with the choices of `world`; `package.module:make` calls a function of the user's.
 
     Raises ConfigError where the name is wrong, EnvError where the environment is.
     """
+    if host_world(name):
+        return (world or world_of(name)).task(name)
     if name in OWN:
         env, params = world or world_of(name), None
     elif ":" in name:
@@ -57,6 +73,14 @@ def make(name: str, world: Any = None) -> Task:
     else:
         env, params = _gymnax(name)
     return to_task(env, params, name)
+
+
+def make_inside(name: str, world: Any = None) -> Task:
+    """The environment of that name, which must be one in JAX."""
+    task = make(name, world)
+    if isinstance(task, HostTask):
+        raise ConfigError(f"env={name!r} runs outside JAX, and this is only for environments in JAX")
+    return task
 
 
 def _gymnax(name: str) -> tuple[Any, Any]:

@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from rollax.agents.base import Learner, own_axes
-from rollax.training.evaluate import Best, Evaluation, Evaluator, keep_best
-from rollax.training.loop import Loop, TrainState
+from rollax.agents.base import Learner
+from rollax.training.evaluate import Best, Evaluation, keep_best
+from rollax.training.loop import TrainState
+from rollax.training.program import (
+    FULL,
+    LIGHT,
+    LOG_ROWS,
+    NONE,
+    Program,
+    Programs,
+    evaluation_keys,
+    nbytes,
+    population_axes,
+    without_garbage_collection,
+)
 from rollax.types import Array, Key
-
-LOG_ROWS = 64  # log windows that one call can finish
-EVALUATION_STREAM = 2**31  # iterations are below it, so no key of the training is met again
-
-# LLVM's later levels double the time to compile and gain nothing where the arithmetic is in library calls.
-# An environment with much arithmetic of its own is another matter: HackMatrix steps 2.5 times as fast with all of them.
-# What runs once is not optimized at all.  Only a CPU takes these.
-FULL: dict[str, Any] = {}
-LIGHT: dict[str, Any] = {"xla_backend_optimization_level": 1}
-NONE: dict[str, Any] = {"xla_backend_optimization_level": 0}
-
-
-class Programs(NamedTuple):
-    """A training run, ready to be advanced.  `warm_up` and `advance` consume the state that they are given."""
-
-    init: Callable[[Key, Any], tuple[TrainState, Best]]
-    warm_up: Callable[[TrainState, Array, Array], tuple[TrainState, Array]]
-    advance: Callable[[TrainState, Array, Array], tuple[TrainState, Array]]
-    evaluate: Callable[[Learner, Key, Array, Best], tuple[Evaluation, Best]]
-    compile_seconds: float  # how long one had to wait for them
-    memory_bytes: int  # the state, and what the largest of the programs needs beside it
 
 
 @dataclass(frozen=True)
-class JaxProgram:
+class JaxProgram(Program):
     """`jit(vmap(repeat(iteration)))` with donated state.
 
     The iteration to stop at and the length of a log window are arguments, so one executable
@@ -50,16 +39,6 @@ class JaxProgram:
     each iteration whether to go on would cost as much as the iteration; every stop must then be
     a multiple of it away.
     """
-
-    loop: Loop
-    evaluator: Evaluator
-    block: int = 1
-
-    def init(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
-        """A population: keys `[members]`, and hyper-parameters with the same leading axis."""
-        axes = population_axes(jax.eval_shape(self.loop.init, keys[0], jax.tree.map(lambda x: x[0], hparams)))
-        state = jax.vmap(self.loop.init, out_axes=axes)(keys, hparams)
-        return state, Best(jnp.full(keys.shape, -jnp.inf), jax.tree.map(jnp.copy, state.learner.params))
 
     def repeat(self, state: TrainState, stop: Array, log_iterations: Array, *, learn: bool) -> tuple[TrainState, Array]:
         """Runs until `iteration == stop`; returns the state and the windows that ended, `[members, LOG_ROWS, ...]`.
@@ -106,13 +85,11 @@ class JaxProgram:
 
     def evaluate(self, learner: Learner, keys: Key, iteration: Array, best: Best) -> tuple[Evaluation, Best]:
         """Plays with randomness that training never draws, and keeps the better weights."""
-        stream = jnp.uint32(EVALUATION_STREAM) + iteration.astype(jnp.uint32)
-        result = self.evaluator(learner, jax.vmap(lambda key: jax.random.fold_in(key, stream))(keys))
+        result = self.evaluator(learner, evaluation_keys(keys, iteration))
         return result, keep_best(best, learner, result)
 
-    def shapes(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
-        """The state of the run as shapes, before anything is allocated."""
-        return jax.eval_shape(self.init, keys, hparams)
+    def play(self, learner: Learner, keys: Key) -> Evaluation:
+        return jax.jit(self.evaluator)(learner, keys)
 
     def compile(self, keys: Key, hparams: Any) -> Programs:
         """All programs, compiled side by side; `evaluate`, which is needed last, while the others run already."""
@@ -145,26 +122,3 @@ class JaxProgram:
             compile_seconds=time.perf_counter() - started,
             memory_bytes=nbytes((state, best)) + beside,
         )
-
-
-def population_axes(state: TrainState) -> TrainState:
-    """For `vmap`: 0 for what each member has of its own, None for the iteration and what `own_axes` shares."""
-    own = jax.tree.map(lambda _: 0, state)
-    return own._replace(iteration=None, memory=own_axes(state.memory))
-
-
-@contextmanager
-def without_garbage_collection() -> Generator[None]:
-    """Tracing makes many objects that stay; looking through all imported modules for garbage takes a fifth of it."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def nbytes(tree: Any) -> int:
-    """Bytes of all arrays, or shapes, in a tree."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

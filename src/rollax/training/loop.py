@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from rollax.agents.base import Agent, Learner, Memory
 from rollax.agents.players import Acting
-from rollax.envs.base import Envs, Task, play_envs, reset_envs
+from rollax.envs.base import Envs, play_envs, reset_envs
+from rollax.envs.host import HostTask
 from rollax.types import Array, Key, Metrics, Observation, Transition
 
 # A window is a row of sums: of ended episodes, of iterations that learnt, then of the agent's own metrics.
@@ -35,7 +36,7 @@ class TrainState(NamedTuple):
     key: Key  # never changes: iteration i draws from fold_in(key, i)
     learner: Learner
     memory: Memory
-    envs: Envs
+    envs: Any  # Envs
     window: Array  # sums since the last row of the log
     health: Health
 
@@ -45,34 +46,62 @@ class Loop:
     """An agent in its environments.  All methods are pure and speak of one member."""
 
     agent: Agent
-    task: Task
+    task: Any  # a Task, or a HostTask where environments are outside JAX
     num_envs: int
     rollout_length: int
 
     def init(self, key: Key, hparams: Any) -> TrainState:
         agent_key, envs_key, loop_key = jax.random.split(key, 3)
         learner, memory = self.agent.init(agent_key, hparams)
-        envs = reset_envs(self.task, envs_key, self.num_envs)
+        if isinstance(self.task, HostTask):
+            envs = self.task.blank_envs(self.num_envs)  # they begin when the run does
+        else:
+            envs = reset_envs(self.task, envs_key, self.num_envs)
         window = jnp.zeros(len(WINDOW_COLUMNS) + len(self.agent.metric_names), jnp.float32)
         health = Health(jnp.int32(0), jnp.int32(-1))
         return TrainState(jnp.int32(0), loop_key, learner, memory, envs, window, health)
 
     def iteration(self, state: TrainState, *, learn: bool) -> TrainState:
         """Collects a rollout, remembers it and learns; a warm-up does not learn."""
-        collect_key, learn_key = jax.random.split(jax.random.fold_in(state.key, state.iteration))
-        envs, rollout, episodes = self.collect(state.learner, state.envs, collect_key)
+        step_keys, learn_key = self.keys(state)
+        envs, rollout, episodes = self.collect(state.learner, state.envs, step_keys)
         memory = self.agent.remember(state.memory, rollout)
-        learner, metrics = state.learner, {name: jnp.float32(0) for name in self.agent.metric_names}
+        learner, metrics = state.learner, self.no_metrics()
         if learn:
             learner, memory, metrics = self.agent.learn(learner, memory, rollout, learn_key)
+        state = self.conclude(state, learner, rollout, metrics, episodes, learn=learn)
+        return state._replace(memory=memory, envs=envs)
+
+    def keys(self, state: TrainState) -> tuple[Key, Key]:
+        """Of the next iteration: keys `[T, 2]` to act and to step with, and one to learn with."""
+        collect_key, learn_key = jax.random.split(jax.random.fold_in(state.key, state.iteration))
+        return jax.random.split(collect_key, (self.rollout_length, 2)), learn_key
+
+    def no_metrics(self) -> Metrics:
+        return {name: jnp.float32(0) for name in self.agent.metric_names}
+
+    def conclude(
+        self,
+        state: TrainState,
+        learner: Learner,
+        rollout: Transition,
+        metrics: Metrics,
+        episodes: tuple[Array, ...],
+        *,
+        learn: bool,
+    ) -> TrainState:
+        """The state after an iteration that made this learner, if the member is well; memory and envs as they were.
+
+        `episodes` are the count, returns and lengths of the episodes that ended in it.
+        """
         health = self.examine(state, learner, rollout, metrics)
         well = health.cause == 0
         learner = jax.tree.map(lambda new, old: jax.lax.select(well, new, old), learner, state.learner)
         numbers = [*episodes, jnp.float32(learn), *(metrics[name] for name in self.agent.metric_names)]
         window = state.window + jnp.stack(numbers)
-        return TrainState(state.iteration + 1, state.key, learner, memory, envs, window, health)
+        return state._replace(iteration=state.iteration + 1, learner=learner, window=window, health=health)
 
-    def collect(self, learner: Learner, envs: Envs, key: Key) -> tuple[Envs, Transition, tuple[Array, ...]]:
+    def collect(self, learner: Learner, envs: Envs, keys: Key) -> tuple[Envs, Transition, tuple[Array, ...]]:
         """A rollout `[T, B, ...]`, and the count, returns and lengths of the episodes that ended in it."""
         acting = Acting(self.agent, learner, explore=True).in_a_loop()
 
@@ -80,7 +109,7 @@ class Loop:
             envs, transition, episodes = play_envs(self.task, envs, acting, keys)
             return envs, (transition, episodes)
 
-        envs, (rollout, episodes) = jax.lax.scan(step, envs, jax.random.split(key, (self.rollout_length, 2)))
+        envs, (rollout, episodes) = jax.lax.scan(step, envs, keys)
         return envs, rollout, tuple(jnp.sum(total) for total in episodes)
 
     def examine(self, state: TrainState, learner: Learner, rollout: Transition, metrics: Metrics) -> Health:

@@ -15,11 +15,14 @@ from rollax.agents.base import Agent
 from rollax.agents.players import UNROLLED, Independent, Shared
 from rollax.envs import registry
 from rollax.envs.base import Task
+from rollax.envs.host import HostTask
 from rollax.errors import ConfigError, EnvError, ResourceError
 from rollax.experiment import Experiment, LoopConfig, Member, leaves, population, range_problems, resolve
 from rollax.training.evaluate import Best, Evaluator
-from rollax.training.jax_program import JaxProgram, nbytes
+from rollax.training.host_program import HostEvaluator, HostLoop, HostProgram
+from rollax.training.jax_program import JaxProgram
 from rollax.training.loop import Loop, TrainState
+from rollax.training.program import Program, nbytes
 from rollax.types import EnvSpec, Key
 
 LARGEST_BLOCK = 64
@@ -30,7 +33,7 @@ class Plan(NamedTuple):
 
     experiment: Experiment  # with every automatic value filled in
     members: list[Member]
-    program: JaxProgram
+    program: Program
     keys: Key
     hparams: Any
     total: int  # iterations, as all numbers below
@@ -82,8 +85,6 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
         raise ConfigError(problems)
     experiment = resolve(experiment)
     agent = with_players(choices.build(spec), task, experiment.loop)
-    loop = Loop(agent, task, experiment.loop.num_envs, spec.rollout_length)
-    evaluator = Evaluator(agent, task, experiment.record.eval_episodes, experiment.record.max_episode_steps)
     total = experiment.iterations(experiment.steps)
     warm_up = min(warm_up, total)
     log = experiment.iterations(experiment.record.log_steps)
@@ -92,8 +93,8 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
     return Plan(
         experiment=experiment,
         members=members,
-        program=JaxProgram(
-            loop, evaluator, block_length(total, warm_up, log, evaluation, experiment.iterations(start))
+        program=make_program(
+            agent, task, experiment, block_length(total, warm_up, log, evaluation, experiment.iterations(start))
         ),
         keys=jax.vmap(jax.random.key)(np.array([member.seed for member in members], np.uint32)),
         hparams=_stack(experiment.hparams, members),
@@ -104,13 +105,26 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
     )
 
 
-def learner_spec(task: Task, loop: LoopConfig) -> EnvSpec:
+def make_program(agent: Agent, task: Task | HostTask, experiment: Experiment, block: int) -> Program:
+    """The way to run an agent where its environments are."""
+    loop, record = experiment.loop, experiment.record
+    if isinstance(task, HostTask):
+        return HostProgram(
+            HostLoop(agent, task, loop.num_envs, loop.rollout_length),
+            HostEvaluator(agent, task, record.eval_episodes, record.max_episode_steps),
+            overlap=loop.overlap,
+        )
+    evaluator = Evaluator(agent, task, record.eval_episodes, record.max_episode_steps)
+    return JaxProgram(Loop(agent, task, loop.num_envs, loop.rollout_length), evaluator, block)
+
+
+def learner_spec(task: Task | HostTask, loop: LoopConfig) -> EnvSpec:
     """What one learner knows of where it acts; to a shared one each player is an environment."""
     shared = max(task.players, 1) if loop.learners == "shared" else 1
     return task.spec(loop.num_envs * shared, loop.rollout_length)
 
 
-def with_players(agent: Agent, task: Task, loop: LoopConfig) -> Agent:
+def with_players(agent: Agent, task: Task | HostTask, loop: LoopConfig) -> Agent:
     """The agent of all players."""
     if not task.players:
         return agent

@@ -13,14 +13,15 @@ import numpy as np
 
 from rollax.agents.base import Agent, Learner
 from rollax.agents.players import Acting
-from rollax.envs.base import Envs, Task, play_envs
+from rollax.envs.base import Envs, play_envs
+from rollax.envs.host import HostTask
 from rollax.errors import CheckpointError, ConfigError
 from rollax.experiment import Experiment, from_json, leaves, population, with_values
 from rollax.training import checkpoint
 from rollax.training.folder import RunFolder
 from rollax.training.plan import Plan, make_plan
 from rollax.training.records import evaluation_rows
-from rollax.types import Params
+from rollax.types import Observation, Params
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Policy:
 
     agent: Agent
     learner: Learner
-    task: Task
+    task: Any  # a Task, or a HostTask where environments are outside JAX
 
     def __call__(self, observation: Any, seed: int = 0) -> np.ndarray:
         """The action for one observation, or actions for a batch of them.
@@ -37,7 +38,12 @@ class Policy:
         An observation is what the environment shows, or an `Observation` with a mask of legal actions.
         """
         raw = jax.tree.map(jnp.asarray, observation)
-        obs = self.task.observe(raw)
+        if isinstance(raw, Observation):
+            obs = raw
+        elif isinstance(self.task, HostTask):
+            obs = Observation(raw)
+        else:
+            obs = self.task.observe(raw)
         together = (self.task.players,) if self.task.players else ()
         shapes = [(*together, *leaf.shape) for leaf in jax.tree.leaves(self.task.observation.features)]
         extra = {leaf.ndim - len(shape) for leaf, shape in zip(jax.tree.leaves(obs.features), shapes, strict=True)}
@@ -124,15 +130,16 @@ def evaluate_run(
     plan = make_plan(with_values(experiment, values))
     path, meta = existing_checkpoint(folder)
     params = stored_params(path, plan.shapes()[0].learner.params, best=best)
-    agent, evaluator = plan.program.loop.agent, plan.program.evaluator
+    agent = plan.program.loop.agent
 
-    def play(params: Params, keys: Any, episode_keys: Any) -> Any:
-        learners = jax.vmap(lambda key, hparams, own: agent.with_weights(agent.init(key, hparams)[0], own))
-        return evaluator(learners(keys, plan.hparams, params), episode_keys)
+    def learner(key: Any, hparams: Any, own: Params) -> Learner:
+        return agent.with_weights(agent.init(key, hparams)[0], own)
 
     root = jax.random.key(np.uint32(seed))
     episode_keys = jax.vmap(lambda member: jax.random.fold_in(root, member))(jnp.arange(len(plan.members)))
-    result = jax.jit(play)(params, plan.keys, episode_keys)
+    # Compiled, so that the memory that comes with a new learner is never allocated.
+    learners = jax.jit(jax.vmap(learner))(plan.keys, plan.hparams, params)
+    result = plan.program.play(learners, episode_keys)
     return evaluation_rows(plan, result, meta["step"], {})
 
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,9 @@ from rollax.training import checkpoint, records
 from rollax.training.console import Console, duration, table, warn
 from rollax.training.evaluate import Best
 from rollax.training.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
-from rollax.training.jax_program import LOG_ROWS, Programs
 from rollax.training.loop import LEGAL, TrainState
 from rollax.training.plan import Plan, check_memory, make_plan, memory_size
+from rollax.training.program import LOG_ROWS, Programs
 from rollax.training.result import Result, starting_weights
 
 FIRST_CHUNK = 32  # iterations, before it is known how long one takes
@@ -138,8 +138,9 @@ def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, me
         write_summary(session, "running", step, None)
         try:
             programs = compile_programs(session)
-            state, best = begin(session, programs, path)
-            iteration, state = advance(session, programs, state, best, caught)
+            with closing(programs):
+                state, best = begin(session, programs, path)
+                iteration, state = advance(session, programs, state, best, caught)
         except BaseException:
             write_summary(session, "interrupted", session.saved_step, None)
             raise

@@ -9,8 +9,8 @@ import jax
 from rollax.envs import registry
 from rollax.errors import ConfigError
 from rollax.experiment import Experiment
-from rollax.training.jax_program import nbytes
 from rollax.training.plan import available_bytes, make_plan, memory_size
+from rollax.training.program import nbytes
 
 # The most environments that are chosen.  HackMatrix makes 68 k steps/s with 256 on two CPU cores and 77 k with 1,024;
 # an H200 goes on to gain beyond 4,096, but every environment more is a larger batch and fewer gradient steps as well.
@@ -28,7 +28,7 @@ def fit_to_device(experiment: Experiment) -> tuple[Experiment, str]:
         )
     backend, free = jax.default_backend(), available_bytes()
     enough = ENOUGH.get(backend, ENOUGH["cpu"])
-    task = registry.make(experiment.env, experiment.world)
+    task = registry.make_inside(experiment.env, experiment.world)
     counts = [2**power for power in range(enough.bit_length())]
     dividing = [n for n in counts if not experiment.choices.problems(task.spec(n, experiment.loop.rollout_length))]
     if not dividing:

@@ -1,0 +1,140 @@
+"""How near training comes to the emulators' own speed.
+
+Steps an Atari game with random actions, then trains in it, and again, in one process on the same cores; prints steps
+per second of both and their ratio.  With `--compiled` also ALE's own call from inside a compiled program.
+
+    python benchmarks/atari.py [--game Breakout] [--agents pqn double] [--num-envs 0] [--seconds 10] [--repeats 3]
+
+`--num-envs 0` is the preset's number; further flags of `rollax train`, such as `--precision bfloat16`, go behind `--`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.cli import parse_train
+from rollax.envs.atari import Atari, AtariEnvs, rom_of
+from rollax.experiment import make_experiment, with_values
+from rollax.training.plan import make_plan
+from rollax.training.program import LOG_ROWS
+from rollax.training.run import use_compile_cache
+
+
+def raw_rate(game: str, num_envs: int, seconds: float) -> float:
+    """Steps per second of the emulators alone."""
+    envs, random = AtariEnvs(rom_of(game), num_envs, Atari()), np.random.default_rng(0)
+    envs.reset(np.arange(num_envs, dtype=np.int32))
+    actions = random.integers(0, envs.envs.single_action_space.n, (1_000, num_envs), dtype=np.int32)
+    for step in range(20):
+        envs.step(actions[step])
+    steps, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        envs.step(actions[steps % len(actions)])
+        steps += 1
+    return steps * num_envs / (time.perf_counter() - began)
+
+
+def compiled_rate(game: str, num_envs: int, seconds: float) -> float:
+    """Steps per second of ALE's call from inside a compiled loop, with frames stacked by ALE, as it must be there."""
+    from ale_py.vector_env import AtariVectorEnv
+
+    envs = AtariVectorEnv(rom_of(game), num_envs, reward_clipping=False, use_fire_reset=False)
+    handle, reset, step = envs.xla()
+    handle, _ = reset(handle, 0)
+    length = 32
+
+    @jax.jit
+    def play(handle: Any, key: Any) -> tuple[Any, Any]:
+        def one(handle: Any, key: Any) -> tuple[Any, Any]:
+            action = jax.random.randint(key, (num_envs,), 0, envs.single_action_space.n, jnp.int32)
+            handle, (obs, reward, *_) = step(handle, action)
+            return handle, jnp.sum(reward) + obs[0, 0, 0, 0]
+
+        return jax.lax.scan(one, handle, jax.random.split(key, length))
+
+    handle, total = play(handle, jax.random.key(0))
+    jax.block_until_ready(total)
+    calls, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        handle, total = play(handle, jax.random.key(calls))
+        jax.block_until_ready(total)
+        calls += 1
+    return calls * length * num_envs / (time.perf_counter() - began)
+
+
+class Training:
+    """An agent that has begun to learn, and can be timed again and again."""
+
+    def __init__(self, agent: str, game: str, num_envs: int, flags: list[str]):
+        usual = make_experiment(agent, env=game)
+        values: dict[str, Any] = {"num_envs": num_envs or usual.loop.num_envs, "steps": 10**9}
+        if hasattr(usual.choices, "replay"):
+            unit = values["num_envs"] * usual.loop.rollout_length
+            values["gradient_steps"] = max(1, unit // 4)  # one update for each 4 steps
+            values["warm_up_steps"] = max(unit * 8, 4_096 // unit * unit)
+            values["capacity"] = 100_000 // unit * unit
+        start = with_values(usual, values)
+        self.plan = make_plan(with_values(start, parse_train(start, flags)[0]))
+        self.programs = self.plan.program.compile(self.plan.keys, self.plan.hparams)
+        self.state, _ = self.programs.init(self.plan.keys, self.plan.hparams)
+        self.iteration = self.plan.warm_up
+        if self.iteration:
+            self.state, _ = self.programs.warm_up(self.state, jnp.int32(self.iteration), jnp.int32(10**6))
+        self.advance(2)
+
+    def advance(self, iterations: int) -> float:
+        """Seconds of so many iterations."""
+        self.iteration += iterations
+        began = time.perf_counter()
+        log = jnp.int32(self.iteration + LOG_ROWS)  # one window for all
+        self.state, rows = self.programs.advance(self.state, jnp.int32(self.iteration), log)
+        jax.block_until_ready((self.state.learner.params, rows))
+        return time.perf_counter() - began
+
+    def rate(self, seconds: float) -> float:
+        """Steps per second."""
+        count = max(1, int(seconds / (self.advance(2) / 2)))
+        return count * self.plan.steps_per_iteration * len(self.plan.members) / self.advance(count)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--game", default="Breakout")
+    parser.add_argument("--agents", nargs="*", default=["pqn", "double"])
+    parser.add_argument("--num-envs", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("flags", nargs="*", help="further flags of `rollax train`, behind --")
+    options = parser.parse_args()
+    use_compile_cache()
+    game = f"ALE/{options.game}-v5"
+    print(f"{game} on {jax.devices()[0].device_kind}", flush=True)
+    for agent in options.agents:
+        training = Training(agent, game, options.num_envs, options.flags)
+        count = training.plan.experiment.loop.num_envs
+        raws, rates = [], []
+        for _ in range(options.repeats):
+            raws.append(raw_rate(game, count, options.seconds))
+            rates.append(training.rate(options.seconds))
+        ratio = statistics.median(rate / raw for rate, raw in zip(rates, raws, strict=True))
+        print(
+            f"{agent} {' '.join(options.flags)}: {count} emulators, alone {statistics.median(raws):,.0f} steps/s, "
+            f"training {statistics.median(rates):,.0f} steps/s, ratio {ratio:.2f}",
+            flush=True,
+        )
+        training.programs.close()
+    if options.compiled:
+        count = options.num_envs or 128
+        print(f"compiled call: {count} emulators, {compiled_rate(game, count, options.seconds):,.0f} steps/s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Atari games through ALE: the emulators' own vector stepping, and the protocol that a score depends on.
+
+ale-py, which carries the games, is under GPL-2.0-only; it is an extra, and nothing of it is imported before it is used.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import numpy as np
+
+from rollax.envs.host import HostStep, HostTask
+from rollax.errors import ConfigError, did_you_mean
+from rollax.limits import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit
+from rollax.types import Observation
+
+PREFIX = "ALE/"
+SIDE = 84  # of a frame, in pixels
+# These have no mode for one player.
+_TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
+
+
+@dataclass(frozen=True)
+class Atari:
+    """How an Atari game is shown and played (Mnih et al. 2015): a score means little without it."""
+
+    frame_skip: int = 4  # Frames of the game in one step; the agent sees the brighter of the last two.
+    stack: int = 4  # Frames, one for each step, that the agent sees at once.
+    noops: int = 30  # An episode begins with up to so many idle frames.
+    sticky: float = 0.0  # The chance that the game repeats the last action instead; 0.25 is the other tradition.
+    life_loss: bool = False  # To the learner, nothing follows after a lost life; the game goes on.
+    clip_rewards: bool = True  # The learner is told rewards cut to between -1 and 1; scores never are.
+    fire_reset: bool = False  # Press the button for the agent when a game waits for it.
+    full_actions: bool = False  # All 18 actions, in every game.
+    max_frames: int = 108_000  # Frames of the game after which an episode is cut: half an hour.
+    emulator_threads: int = 0  # Threads that step the emulators; 0 for one on each core.
+    env_seconds: float = 60.0  # A step that takes longer ends the run.
+    limits: ClassVar[dict[str, Limit]] = {
+        "frame_skip": COUNT,
+        "stack": Limit(2, 16),
+        "noops": COUNT_OR_NONE,
+        "sticky": SHARE,
+        "max_frames": COUNT,
+        "emulator_threads": COUNT_OR_NONE,
+        "env_seconds": POSITIVE,
+    }
+
+    def problems(self) -> list[str]:
+        if self.max_frames > self.noops + self.frame_skip:
+            return []
+        return [f"max_frames={self.max_frames} leaves no step after noops={self.noops}; try max_frames=108000"]
+
+    def task(self, name: str) -> HostTask:
+        game = rom_of(name)
+        return HostTask(
+            name=name,
+            open=lambda count: AtariEnvs(game, count, self),
+            observation=Observation(jax.ShapeDtypeStruct((SIDE, SIDE, self.stack), np.uint8)),
+            num_actions=18 if self.full_actions else _num_actions(game),
+            # Idle frames count as frames, so an episode may be cut that much earlier.
+            truncation_interval=(self.max_frames - self.noops - 1) // self.frame_skip,
+            stack=self.stack,
+            clip_rewards=self.clip_rewards,
+            seconds=self.env_seconds,
+            protocol=(
+                ("frame_skip", self.frame_skip),
+                ("stack", self.stack),
+                ("noops", self.noops),
+                ("sticky", self.sticky),
+                ("life_loss", self.life_loss),
+                ("clip_rewards", self.clip_rewards),
+                ("fire_reset", self.fire_reset),
+                ("full_actions", self.full_actions),
+                ("max_frames", self.max_frames),
+            ),
+        )
+
+
+class AtariEnvs:
+    """ALE's vector environment, with single frames and true scores."""
+
+    def __init__(self, game: str, count: int, world: Atari):
+        from ale_py.vector_env import AtariVectorEnv
+        from gymnasium.vector import AutoresetMode
+
+        self.life_loss = world.life_loss
+        self.envs = AtariVectorEnv(
+            game,
+            count,
+            stack_num=1,
+            img_height=SIDE,
+            img_width=SIDE,
+            frameskip=world.frame_skip,
+            noop_max=world.noops,
+            repeat_action_probability=world.sticky,
+            reward_clipping=False,
+            use_fire_reset=world.fire_reset,
+            full_action_space=world.full_actions,
+            max_num_frames_per_episode=world.max_frames,
+            num_threads=world.emulator_threads,
+            autoreset_mode=AutoresetMode.SAME_STEP,
+        )
+
+    def reset(self, seeds: np.ndarray) -> np.ndarray:
+        frames, info = self.envs.reset(seed=seeds)
+        self.lives = info["lives"]
+        return frames[:, 0]
+
+    def step(self, action: np.ndarray) -> HostStep:
+        frames, reward, terminated, truncated, info = self.envs.step(action)
+        ended = terminated | truncated
+        lost = info["lives"] < self.lives if self.life_loss else False
+        self.lives = info["lives"]
+        last = info["final_obs"][:, 0] if ended.any() else None
+        # ALE calls an episode that is over and out of time both.
+        return HostStep(
+            frames[:, 0], reward.astype(np.float32), terminated | (lost & ~truncated), truncated, ended, last
+        )
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+def rom_of(name: str) -> str:
+    """The game's file, of a name such as `ALE/Breakout-v5`.  Raises ConfigError where there is none."""
+    if not installed():
+        raise ConfigError(f"env={name!r} needs ale-py: pip install 'rollax[atari]' (GPL-2.0-only, games included)")
+    games = known_games()
+    asked = re.sub(r"-v\d+$", "", name.removeprefix(PREFIX))
+    if asked not in games:
+        near = did_you_mean(asked, games)
+        raise ConfigError(f"env={name!r} is no game of ALE; " + near.replace("known are", "there are"))
+    return games[asked]
+
+
+def installed() -> bool:
+    return importlib.util.find_spec("ale_py") is not None
+
+
+def known_games() -> dict[str, str]:
+    """Files of all games for one player, by their names."""
+    from ale_py import roms
+
+    return {rom.title().replace("_", ""): rom for rom in sorted(roms.get_all_rom_ids()) if rom not in _TWO_PLAYERS}
+
+
+def names() -> list[str]:
+    return [f"{PREFIX}{game}-v5" for game in known_games()] if installed() else []
+
+
+def _num_actions(game: str) -> int:
+    import ale_py
+    from ale_py import roms
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    emulator = ale_py.ALEInterface()
+    emulator.loadROM(str(roms.get_rom_path(game)))
+    return len(emulator.getMinimalActionSet())

@@ -1,0 +1,135 @@
+"""Any Gymnasium environment with discrete actions, by its id: `gymnasium:CartPole-v1`."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import jax
+import numpy as np
+
+from rollax.envs.host import HostStep, HostTask
+from rollax.errors import ConfigError, EnvError
+from rollax.limits import POSITIVE, Limit
+from rollax.types import Observation
+
+PREFIX = "gymnasium:"
+
+
+@dataclass(frozen=True)
+class GymnasiumWorld:
+    """How environments of Gymnasium are stepped."""
+
+    vectorization: Literal["sync", "async"] = "sync"  # One after the other, or each in a process of its own.
+    env_seconds: float = 60.0  # A step that takes longer ends the run.
+    limits: ClassVar[dict[str, Limit]] = {"env_seconds": POSITIVE}
+
+    def task(self, name: str) -> HostTask:
+        gymnasium = _gymnasium(name)
+        single = _made(name, lambda: gymnasium.make(name.removeprefix(PREFIX)))
+        space, spec = single.action_space, single.spec
+        if not isinstance(space, gymnasium.spaces.Discrete):
+            raise ConfigError(
+                f"env={name!r} has no discrete actions ({space}); rollax trains agents with discrete actions"
+            )
+        seen = single.observation_space
+        single.close()
+        states = int(seen.n) if isinstance(seen, gymnasium.spaces.Discrete) else 0
+        if states:
+            features: Any = jax.ShapeDtypeStruct((states,), np.float32)
+        else:
+            features = jax.tree.map(_shape, _sample(name, seen))
+        return HostTask(
+            name=name,
+            open=lambda count: GymnasiumEnvs(name, count, self, int(space.start), seen if states else None),
+            observation=Observation(features),
+            num_actions=int(space.n),
+            truncation_interval=max(1, spec.max_episode_steps or 1),
+            one_hot=states,
+            seconds=self.env_seconds,
+        )
+
+
+class GymnasiumEnvs:
+    """A vector environment of Gymnasium."""
+
+    def __init__(self, name: str, count: int, world: GymnasiumWorld, first_action: int, states: Any):
+        gymnasium = _gymnasium(name)
+        self.first_action, self.states = first_action, states
+        options: dict[str, Any] = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
+        if world.vectorization == "async":
+            options["context"] = "spawn"  # a fork of a process with JAX's threads would hang
+        self.envs = _made(
+            name,
+            lambda: gymnasium.make_vec(
+                name.removeprefix(PREFIX), count, vectorization_mode=world.vectorization, vector_kwargs=options
+            ),
+        )
+
+    def reset(self, seeds: np.ndarray) -> Any:
+        return self._copied(self.envs.reset(seed=[int(seed) for seed in seeds])[0])
+
+    def step(self, action: np.ndarray) -> HostStep:
+        shown, reward, terminated, truncated, info = self.envs.step(action + self.first_action)
+        shown, ended, last = self._copied(shown), terminated | truncated, None
+        if ended.any():
+            last = jax.tree.map(np.copy, shown)
+            for number in np.flatnonzero(info["_final_obs"]):
+                own = self._copied(info["final_obs"][number])
+                jax.tree.map(lambda rows, row, at=number: rows.__setitem__(at, row), last, own)
+        return HostStep(shown, reward.astype(np.float32), terminated, truncated, ended, last)
+
+    def _copied(self, shown: Any) -> Any:
+        if self.states is not None:
+            return np.array(shown, np.int32) - int(self.states.start)
+        return jax.tree.map(lambda x: np.array(x, _kept(np.asarray(x).dtype)), shown)
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+def _gymnasium(name: str) -> Any:
+    if importlib.util.find_spec("gymnasium") is None:
+        raise ConfigError(f"env={name!r} needs Gymnasium: pip install 'rollax[atari]'")
+    import gymnasium
+
+    return gymnasium
+
+
+def _made(name: str, make: Any) -> Any:
+    """What `make` makes; one line for what is missing or unknown."""
+    gymnasium = _gymnasium(name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an old version, say: it was asked for by its id
+            return make()
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise ConfigError(f"env={name!r} needs what is not installed: {_line(error)}") from error
+    except gymnasium.error.UnregisteredEnv as error:
+        raise ConfigError(f"env={name!r}: {_line(error)}") from error
+    except Exception as error:
+        raise EnvError(f"{name} cannot be made: {type(error).__name__}: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _sample(name: str, space: Any) -> Any:
+    sample = space.sample()
+    kinds = {np.asarray(leaf).dtype.kind for leaf in jax.tree.leaves(sample)}
+    if not kinds <= set("biuf"):
+        raise ConfigError(f"env={name!r} shows {space}; rollax sees arrays of numbers, or several of them")
+    return sample
+
+
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    array = np.asarray(leaf)
+    return jax.ShapeDtypeStruct(array.shape, _kept(array.dtype))
+
+
+def _kept(dtype: np.dtype) -> np.dtype:
+    """As what numbers are kept: bytes and flags as they are, all else as float32."""
+    return dtype if dtype in (np.uint8, np.bool_) else np.dtype(np.float32)

@@ -1,0 +1,153 @@
+"""Environments outside JAX: emulators and Gymnasium's, stepped in a batch by a thread of their own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.envs.base import Envs
+from rollax.errors import EnvError, RollaxError
+from rollax.types import Array, EnvSpec, Observation
+
+CLOSING_SECONDS = 5.0
+
+
+class HostStep(NamedTuple):
+    """What a batch of environments did: arrays `[N]`, observations trees of `[N, ...]`."""
+
+    shown: Any  # where each stands now: in the next episode, where one ended
+    reward: np.ndarray  # as the environment gives it
+    terminated: np.ndarray  # as a learner should see it
+    truncated: np.ndarray
+    ended: np.ndarray  # whether an episode is over; a learner may be told earlier that nothing follows
+    last: Any = None  # the true last observations of episodes that ended; anything elsewhere, None if none did
+
+
+class HostEnvs(Protocol):
+    """A batch of environments: NumPy in, NumPy out.  Each begins its next episode by itself.
+
+    What it returns is the caller's: no later step may change it.
+    """
+
+    def reset(self, seeds: np.ndarray) -> Any:
+        """Starts all with these seeds `int32[N]`; returns what they show."""
+        ...
+
+    def step(self, action: np.ndarray) -> HostStep:
+        """One step of each with actions `int32[N]`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class HostTask:
+    """Environments of one kind outside JAX, brought to the library's own data types."""
+
+    name: str
+    open: Callable[[int], HostEnvs]  # makes so many of them
+    observation: Observation  # of jax.ShapeDtypeStruct
+    num_actions: int
+    truncation_interval: int = 1
+    stack: int = 1  # what is shown is a frame; an observation is so many of them
+    one_hot: int = 0  # what is shown is a number below this
+    clip_rewards: bool = False  # a learner is told rewards cut to between -1 and 1
+    seconds: float = 60.0  # in which a step must be done
+    protocol: tuple[tuple[str, Any], ...] = ()  # what a score of it depends on, by name
+    # It has one player and no arithmetic of its own on the device.
+    players: ClassVar[int] = 0
+    in_turn: ClassVar[bool] = False
+    costly: ClassVar[bool] = False
+
+    def spec(self, num_envs: int, rollout_length: int) -> EnvSpec:
+        return EnvSpec(
+            self.observation,
+            self.num_actions,
+            num_envs,
+            rollout_length,
+            self.truncation_interval,
+            self.stack,
+            restarts=True,
+        )
+
+    def blank_envs(self, num_envs: int) -> Envs:
+        """A batch before anything has been seen."""
+        obs = jax.tree.map(lambda x: jnp.zeros((num_envs, *x.shape), x.dtype), self.observation)
+        return Envs((), obs, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
+
+    def observe(self, before: Observation, shown: Any, fresh: Array) -> Observation:
+        """What an agent sees: `shown`, after what it saw before, which a fresh episode knows nothing of."""
+        if self.one_hot:
+            return Observation(jax.nn.one_hot(shown, self.one_hot))
+        if self.stack == 1:
+            dtypes = jax.tree.map(lambda x: x.dtype, self.observation.features)
+            return Observation(jax.tree.map(lambda x, dtype: jnp.asarray(x, dtype), shown, dtypes))
+        older = jnp.where(fresh[..., None, None, None], 0, before.features[..., 1:])
+        return Observation(jnp.concatenate([older, shown[..., None]], axis=-1))
+
+    def lesson_reward(self, reward: np.ndarray) -> np.ndarray:
+        """The rewards that a learner is told."""
+        return np.clip(reward, -1.0, 1.0) if self.clip_rewards else reward
+
+    def stepper(self, num_envs: int) -> Stepper:
+        return Stepper(self.name, lambda: self.open(num_envs), self.seconds)
+
+
+class Stepper:
+    """Steps a batch of environments in a thread, so that others can work meanwhile.
+
+    An environment that raises, or does not answer within `seconds`, is an EnvError in the thread that asks.
+    """
+
+    def __init__(self, name: str, open_envs: Callable[[], HostEnvs], seconds: float):
+        self.name, self.seconds = name, seconds
+        self.asked: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        # A thread that hangs must not keep the process from ending.
+        self.thread = threading.Thread(target=self._work, args=(open_envs,), daemon=True, name=f"stepper of {name}")
+        self.thread.start()
+
+    def reset(self, seeds: np.ndarray) -> Any:
+        self.asked.put(("reset", seeds))
+        return self.result()
+
+    def submit(self, action: np.ndarray) -> None:
+        """Begins a step; `result` waits for its end."""
+        self.asked.put(("step", action))
+
+    def result(self) -> Any:
+        try:
+            answer = self.answers.get(timeout=self.seconds)
+        except queue.Empty:
+            raise EnvError(
+                f"{self.name} has not answered for {self.seconds:g} s; if it is only slow, raise --env-seconds"
+            ) from None
+        if isinstance(answer, RollaxError):
+            raise answer
+        if isinstance(answer, Exception):
+            raise EnvError(f"{self.name} fails with {type(answer).__name__}: {answer}") from answer
+        return answer
+
+    def close(self) -> None:
+        """Ends the environments; one that hangs is left alone."""
+        self.asked.put(None)
+        self.thread.join(timeout=CLOSING_SECONDS)
+
+    def _work(self, open_envs: Callable[[], HostEnvs]) -> None:
+        envs = None
+        while (asked := self.asked.get()) is not None:
+            method, argument = asked
+            try:
+                envs = envs or open_envs()
+                self.answers.put(getattr(envs, method)(argument))
+            except Exception as error:
+                self.answers.put(error)
+        if envs is not None:
+            envs.close()

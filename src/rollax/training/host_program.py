@@ -1,0 +1,450 @@
+"""A population's training run with environments outside JAX: they are stepped while the agent learns.
+
+An iteration collects a rollout and absorbs one: it is remembered and learnt from.  With `overlap` that is the rollout
+of the iteration before, in small parts that are sent to the device while the environments compute their next step; who
+acts is then always one rollout behind.  Without it, it is the rollout just collected, as in `Loop.iteration`.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.agents.base import Agent, Learner, Memory, Stepwise, own_axes
+from rollax.agents.players import Acting
+from rollax.envs.base import Envs
+from rollax.envs.host import HostStep, HostTask, Stepper
+from rollax.training.evaluate import Best, Evaluation, keep_best
+from rollax.training.loop import Loop, TrainState
+from rollax.training.program import (
+    LIGHT,
+    LOG_ROWS,
+    NONE,
+    Program,
+    Programs,
+    evaluation_keys,
+    nbytes,
+    population_axes,
+    without_garbage_collection,
+)
+from rollax.types import Array, Key, Metrics, Observation, Transition
+
+START_STREAM = 2**30  # beside the keys of iterations and evaluations: seeds of environments
+
+
+class Shown(NamedTuple):
+    """What all environments of all members show: arrays `[members, B, ...]`."""
+
+    shown: Any
+    fresh: Any  # whether an episode has just begun
+
+
+class Raw(NamedTuple):
+    """A rollout as it was collected: observations and actions on the device, one by one, the rest from the host."""
+
+    obs: tuple[Observation, ...]  # T of [members, B, ...]
+    action: tuple[Any, ...]
+    extras: tuple[Any, ...]
+    reward: Any  # [members, T, B], as are the flags
+    terminated: Any
+    truncated: Any
+    after: Shown  # what followed the last step
+    cut: Any  # what truncated episodes showed last: [members, B, ...], or of each step [members, T, B, ...]
+
+
+@dataclass(frozen=True)
+class HostLoop(Loop):
+    """The pure pieces of an iteration, each of one member."""
+
+    agent: Any  # an Agent that is Stepwise
+
+    @property
+    def parts(self) -> int:
+        """In how many equal parts an iteration's learning is sent to the device: at most one for each step."""
+        updates = self.agent.updates
+        return max(count for count in range(1, self.rollout_length + 1) if updates % count == 0)
+
+    @property
+    def one_cut(self) -> bool:
+        """Whether no environment can run out of time twice in a rollout."""
+        return self.task.truncation_interval >= self.rollout_length
+
+    def act(
+        self, learner: Learner, before: Observation, after: Shown, key: Key, *, explore: bool
+    ) -> tuple[Observation, Array, Any]:
+        obs = self.task.observe(before, after.shown, after.fresh)
+        return obs, *Acting(self.agent, learner, explore).all(obs, key)
+
+    def transitions(self, raw: Raw) -> Transition:
+        """The rollout `[T, B, ...]` of a member."""
+        obs = jax.tree.map(lambda *steps: jnp.stack(steps), *raw.obs)
+        action, extras = jax.tree.map(lambda *steps: jnp.stack(steps), *zip(raw.action, raw.extras, strict=True))
+        last = self.task.observe(raw.obs[-1], *raw.after)
+        next_obs = jax.tree.map(lambda seen, end: jnp.concatenate([seen[1:], end[None]]), obs, last)
+        if self.one_cut:
+            when = jnp.argmax(raw.truncated, axis=0), jnp.arange(self.num_envs)
+            cut_from = jax.tree.map(lambda x: x[when], obs)
+            cut = jax.tree.map(lambda x: x[None], self.task.observe(cut_from, raw.cut, jnp.zeros(self.num_envs, bool)))
+        else:
+            cut = self.task.observe(obs, raw.cut, jnp.zeros(raw.truncated.shape, bool))
+        next_obs = jax.tree.map(lambda end, seen: jnp.where(_expand(raw.truncated, seen), end, seen), cut, next_obs)
+        return Transition(obs, action, raw.reward, raw.terminated, raw.truncated, next_obs, extras)
+
+    def remember(self, memory: Memory, raw: Raw) -> Memory:
+        return self.agent.remember(memory, self.transitions(raw))
+
+    def begin(self, learner: Learner, memory: Memory, raw: Raw, key: Key) -> tuple[Any, Memory, Any, Metrics]:
+        """What learns, the memory, the lessons, and the sums of no metrics yet."""
+        (student, memory), lessons = self.agent.begin(learner, memory, self.transitions(raw), key)
+        shapes = jax.eval_shape(lambda: self.agent.step((student, memory), lessons, jnp.int32(0))[1])
+        return student, memory, lessons, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+    def part(
+        self, student: Any, memory: Memory, lessons: Any, sums: Metrics, number: Array
+    ) -> tuple[Any, Memory, Metrics]:
+        """One part of the learning."""
+        count = self.agent.updates // self.parts
+        (student, memory), metrics = self.agent.steps((student, memory), lessons, number * count, count)
+        return student, memory, jax.tree.map(lambda total, new: total + jnp.sum(new), sums, metrics)
+
+    def learnt(
+        self, state: TrainState, student: Any, memory: Memory, lessons: Any, sums: Metrics, raw: Raw, episodes: Array
+    ) -> tuple[TrainState, Memory]:
+        means = jax.tree.map(lambda total: total / self.agent.updates, sums)
+        learner, memory, metrics = self.agent.conclude((student, memory), lessons, means)
+        return self.conclude(state, learner, self.transitions(raw), metrics, tuple(episodes), learn=True), memory
+
+    def waited(self, state: TrainState, episodes: Array) -> TrainState:
+        """The state after an iteration without learning."""
+        numbers = jnp.concatenate([episodes, jnp.zeros(state.window.shape[-1] - len(episodes))])
+        return state._replace(iteration=state.iteration + 1, window=state.window + numbers)
+
+
+@dataclass(frozen=True)
+class HostEvaluator:
+    """Greedy episodes outside JAX, each environment counted once: `Evaluator`'s counterpart."""
+
+    agent: Agent
+    task: HostTask
+    episodes: int
+    max_episode_steps: int
+
+    @functools.cached_property
+    def act(self) -> Callable:
+        """One decision of all members, compiled once."""
+        loop = HostLoop(self.agent, self.task, self.episodes, 1)
+
+        def decide(learner: Learner, obs: Observation, after: Shown, key: Key, step: Array) -> tuple:
+            return loop.act(learner, obs, after, jax.random.fold_in(key, step), explore=False)[:2]
+
+        return jax.jit(jax.vmap(decide, in_axes=(0, 0, 0, 0, None)))
+
+    def __call__(self, learner: Learner, keys: Key) -> Evaluation:
+        shape = (len(keys), self.episodes)
+        stepper = self.task.stepper(len(keys) * self.episodes)
+        split = jax.vmap(lambda key: jax.random.split(key, 2))(keys)
+        obs = jax.vmap(lambda _: self.task.blank_envs(self.episodes).obs)(jnp.arange(len(keys)))
+        after = start(stepper, split[:, 0], shape)
+        returns, lengths = np.zeros(shape), np.zeros(shape, np.int32)
+        running, cut = np.ones(shape, bool), np.ones(shape, bool)
+        try:
+            for step in range(self.max_episode_steps):
+                obs, action = self.act(learner, obs, after, split[:, 1], np.uint32(step))
+                stepper.submit(np.asarray(action).reshape(-1))
+                done = stepper.result()
+                ended, truncated, reward = (x.reshape(shape) for x in (done.ended, done.truncated, done.reward))
+                returns += np.where(running, reward, 0.0)
+                lengths += running
+                cut = np.where(running & ended, truncated, cut)
+                running = running & ~ended
+                if not running.any():
+                    break
+                after = Shown(_members(done.shown, shape), ended)
+        finally:
+            stepper.close()
+        return Evaluation(jnp.asarray(returns, jnp.float32), jnp.asarray(lengths), jnp.asarray(cut))
+
+
+@dataclass(frozen=True)
+class HostProgram(Program):
+    """The programs of a run whose environments are outside JAX."""
+
+    loop: HostLoop
+    overlap: bool = True  # Learn from a rollout while the next is collected.
+
+    def compile(self, keys: Key, hparams: Any) -> Programs:
+        """The pieces, compiled side by side; environments are started by the first call of `warm_up` or `advance`."""
+        began = time.perf_counter()
+        state, best = self.shapes(keys, hparams)
+        pieces = compile_pieces(self.loop, state)
+        run = HostRun(self.loop, pieces, len(keys), self.overlap)
+        on_cpu = jax.default_backend() == "cpu"
+        init = jax.jit(self.init).lower(keys, hparams).compile(NONE if on_cpu else None)
+
+        def evaluate(learner: Learner, keys: Key, iteration: Array, best: Best) -> tuple[Evaluation, Best]:
+            result = self.evaluator(learner, evaluation_keys(keys, iteration))
+            return result, jax.jit(keep_best)(best, learner, result)
+
+        return Programs(
+            init=init,
+            warm_up=functools.partial(run.repeat, learn=False),
+            advance=functools.partial(run.repeat, learn=True),
+            evaluate=evaluate,
+            compile_seconds=time.perf_counter() - began,
+            memory_bytes=nbytes((state, best)) + pieces.temporary_bytes,
+            close=run.close,
+        )
+
+    def play(self, learner: Learner, keys: Key) -> Evaluation:
+        return self.evaluator(learner, keys)
+
+
+class Pieces(NamedTuple):
+    """The compiled pieces of an iteration, for all members."""
+
+    keys: Callable
+    act: Callable
+    remember: Callable
+    begin: Callable
+    part: Callable
+    learnt: Callable
+    waited: Callable
+    interrupt: Callable
+    temporary_bytes: int
+
+
+def compile_pieces(loop: HostLoop, state: TrainState) -> Pieces:
+    """Compiles what an iteration is made of.  Memory is given up to the pieces that return it; nothing else is."""
+    members, length, envs = state.window.shape[0], loop.rollout_length, loop.num_envs
+    if not isinstance(loop.agent, Stepwise):
+        raise TypeError("an agent in environments outside JAX must learn in steps")
+
+    def struct(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((members, *shape), dtype)
+
+    shown = jax.tree.map(lambda x: struct((envs, *x.shape), x.dtype), shown_shapes(loop.task))
+    after = Shown(shown, struct((envs,), np.bool_))
+    memory, axes = state.memory, own_axes(state.memory)
+    slim = state._replace(memory=(), envs=())
+    slim_axes = population_axes(slim)
+    key = struct((), state.key.dtype)
+    act = jax.vmap(functools.partial(loop.act, explore=True))
+    obs, action, extras = jax.eval_shape(act, state.learner, state.envs.obs, after, key)
+    flags = struct((length, envs), np.bool_)
+    cut = shown if loop.one_cut else jax.tree.map(lambda x: struct((length, *x.shape[1:]), x.dtype), shown)
+    reward = struct((length, envs), np.float32)
+    raw = Raw((obs,) * length, (action,) * length, (extras,) * length, reward, flags, flags, after, cut)
+    begin = jax.vmap(loop.begin, in_axes=(0, axes, 0, 0), out_axes=(0, axes, 0, 0))
+    student, _, lessons, sums = jax.eval_shape(begin, state.learner, memory, raw, key)
+    number, episodes = jax.ShapeDtypeStruct((), np.int32), struct((3,), np.float32)
+    part = jax.vmap(loop.part, in_axes=(0, axes, 0, 0, None), out_axes=(0, axes, 0))
+    learnt = jax.vmap(loop.learnt, in_axes=(slim_axes, 0, axes, 0, 0, 0, 0), out_axes=(slim_axes, axes))
+
+    def keys(state: TrainState) -> tuple[tuple[Key, ...], Key]:
+        each, learn_key = jax.vmap(loop.keys, in_axes=(slim_axes,))(state)
+        return tuple(each[:, step, 0] for step in range(length)), learn_key
+
+    programs = {
+        "keys": (keys, (slim,), ()),
+        "act": (act, (state.learner, obs, after, key), ()),
+        "remember": (jax.vmap(loop.remember, in_axes=(axes, 0), out_axes=axes), (memory, raw), (0,)),
+        "begin": (begin, (state.learner, memory, raw, key), (1,)),
+        "part": (part, (student, memory, lessons, sums, number), (1,)),
+        "learnt": (learnt, (slim, student, memory, lessons, sums, raw, episodes), (2,)),
+        "waited": (jax.vmap(loop.waited, in_axes=(slim_axes, 0), out_axes=slim_axes), (slim, episodes), ()),
+        "interrupt": (jax.vmap(loop.agent.interrupt, in_axes=(axes, 0), out_axes=axes), (memory, obs), (0,)),
+    }
+    options = LIGHT if jax.default_backend() == "cpu" else None
+    with without_garbage_collection(), ThreadPoolExecutor(max_workers=4) as pool:
+        compiled = {
+            name: pool.submit(jax.jit(function, donate_argnums=donated).lower(*arguments).compile, options)
+            for name, (function, arguments, donated) in programs.items()
+        }
+    done = {name: program.result() for name, program in compiled.items()}
+    sizes = [analysis.temp_size_in_bytes for program in done.values() if (analysis := program.memory_analysis())]
+    return Pieces(**done, temporary_bytes=max(sizes, default=0) + 2 * nbytes((raw.obs, lessons)))
+
+
+class Absorption:
+    """A rollout, if there is one, that is being remembered and learnt from, part by part."""
+
+    def __init__(self, pieces: Pieces, parts: int, state: TrainState, raw: Raw | None, key: Key, learn: bool):
+        self.pieces, self.state, self.raw = pieces, state, raw
+        self.memory = state.memory
+        self.parts = parts if learn and raw is not None else 0
+        self.key, self.done = key, -1
+
+    def advance(self, share: float) -> None:
+        """Sends to the device what is missing of that share of the work."""
+        if self.done < 0:
+            self.begin()
+        while self.done < int(self.parts * share):
+            self.student, self.memory, self.sums = self.pieces.part(
+                self.student, self.memory, self.lessons, self.sums, np.int32(self.done)
+            )
+            self.done += 1
+
+    def begin(self) -> None:
+        self.done = 0
+        if self.raw is not None and jax.tree.leaves(self.memory):
+            self.memory = self.pieces.remember(self.memory, self.raw)
+        if self.parts:
+            self.student, self.memory, self.lessons, self.sums = self.pieces.begin(
+                self.state.learner, self.memory, self.raw, self.key
+            )
+
+    def finish(self, episodes: np.ndarray) -> TrainState:
+        """The state after all of it, with the sums over an iteration's episodes."""
+        self.advance(1.0)
+        if not self.parts:
+            return self.pieces.waited(slim(self.state), episodes)._replace(memory=self.memory)
+        new, memory = self.pieces.learnt(
+            slim(self.state), self.student, self.memory, self.lessons, self.sums, self.raw, episodes
+        )
+        return new._replace(memory=memory)
+
+
+class HostRun:
+    """A run in progress: environments, what they show, and the rollout that has not been absorbed yet."""
+
+    def __init__(self, loop: HostLoop, pieces: Pieces, members: int, overlap: bool):
+        self.loop, self.pieces, self.overlap = loop, pieces, overlap
+        self.shape = (members, loop.num_envs)
+        self.stepper: Stepper | None = None
+        self.pending: Raw | None = None
+
+    def begin(self, state: TrainState) -> TrainState:
+        """Starts the environments: all in new episodes, also where the run goes on."""
+        self.stepper = self.loop.task.stepper(int(np.prod(self.shape)))
+        iteration = jnp.uint32(START_STREAM) + state.iteration.astype(jnp.uint32)
+        seeds = jax.vmap(lambda key: jax.random.fold_in(key, iteration))(state.key)
+        self.after = start(self.stepper, seeds, self.shape)
+        self.obs = state.envs.obs
+        self.returns, self.lengths = np.zeros(self.shape, np.float32), np.zeros(self.shape, np.int32)
+        self.no_cut = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.cut_shapes())  # on the device for good
+        if int(state.iteration) > 0:
+            state = state._replace(memory=self.pieces.interrupt(state.memory, state.envs.obs))
+        return state
+
+    def close(self) -> None:
+        if self.stepper is not None:
+            self.stepper.close()
+
+    def cut_shapes(self) -> Any:
+        members, envs = self.shape
+        steps = () if self.loop.one_cut else (self.loop.rollout_length,)
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((members, *steps, envs, *x.shape), x.dtype), shown_shapes(self.loop.task)
+        )
+
+    def repeat(self, state: TrainState, stop: Array, log_iterations: Array, *, learn: bool) -> tuple[TrainState, Array]:
+        """As `JaxProgram.repeat`: runs until that iteration; returns the state and the log windows that ended."""
+        if self.stepper is None:
+            state = self.begin(state)
+        first, last, log = int(state.iteration), int(stop), int(log_iterations)
+        rows = np.zeros((self.shape[0], LOG_ROWS, state.window.shape[1]), np.float32)
+        for iteration in range(first, last):
+            state = self.iterate(state, learn=learn)
+            ended = (iteration + 1) % log == 0
+            if ended or iteration + 1 == last:
+                rows[:, iteration // log - first // log] = np.asarray(state.window)
+            if ended:
+                state = state._replace(window=jnp.zeros_like(state.window))
+        obs = self.obs if self.pending is None else self.pending.obs[0]
+        envs = Envs((), obs, jnp.asarray(self.returns), jnp.asarray(self.lengths))
+        return state._replace(envs=envs), jnp.asarray(rows)
+
+    def iterate(self, state: TrainState, *, learn: bool) -> TrainState:
+        act_keys, learn_key = self.pieces.keys(slim(state))
+        if self.overlap:
+            work = Absorption(self.pieces, self.loop.parts, state, self.pending, learn_key, learn)
+            self.pending, episodes = self.collect(state.learner, act_keys, work)
+        else:
+            raw, episodes = self.collect(state.learner, act_keys, None)
+            work = Absorption(self.pieces, self.loop.parts, state, raw, learn_key, learn)
+        return work.finish(episodes)
+
+    def collect(self, learner: Learner, keys: tuple[Key, ...], work: Absorption | None) -> tuple[Raw, np.ndarray]:
+        """A rollout, and `[members, 3]` sums over the episodes that ended in it; `work` goes on meanwhile."""
+        assert self.stepper is not None
+        length = self.loop.rollout_length
+        seen, actions, noted, steps = [], [], [], []
+        cut = self.no_cut
+        sums = np.zeros((self.shape[0], 3), np.float32)
+        for step in range(length):
+            self.obs, action, extras = self.pieces.act(learner, self.obs, self.after, keys[step])
+            self.stepper.submit(np.asarray(action).reshape(-1))
+            seen.append(self.obs), actions.append(action), noted.append(extras)
+            if work is not None:
+                work.advance((step + 1) / length)
+            result = self.note(self.stepper.result(), sums)
+            steps.append(result)
+            if result.truncated.any():
+                cut = self.with_cut(cut, result, step)
+        reward, terminated, truncated = (
+            np.stack([getattr(result, name) for result in steps], axis=1)
+            for name in ("reward", "terminated", "truncated")
+        )
+        return Raw(tuple(seen), tuple(actions), tuple(noted), reward, terminated, truncated, self.after, cut), sums
+
+    def note(self, step: HostStep, sums: np.ndarray) -> HostStep:
+        """Adds a step to its episodes' sums; returns it as the learner is told, `[members, B]`."""
+        reward, terminated, truncated, ended = (x.reshape(self.shape) for x in step[1:5])
+        self.returns += reward
+        self.lengths += 1
+        sums += np.stack([np.sum(np.where(ended, x, 0), axis=1) for x in (1, self.returns, self.lengths)], axis=1)
+        self.returns, self.lengths = np.where(ended, 0, self.returns), np.where(ended, 0, self.lengths)
+        self.after = Shown(_members(step.shown, self.shape), ended)
+        last = None if step.last is None else _members(step.last, self.shape)
+        told = self.loop.task.lesson_reward(reward)
+        return HostStep(self.after.shown, told, terminated, truncated, ended, last)
+
+    def with_cut(self, cut: Any, step: HostStep, number: int) -> Any:
+        """What truncated episodes showed last, with those of this step."""
+
+        def put(store: np.ndarray, last: np.ndarray) -> np.ndarray:
+            store = np.array(store)
+            place = store if self.loop.one_cut else store[:, number]
+            place[step.truncated] = last[step.truncated]
+            return store
+
+        return jax.tree.map(put, cut, step.last)
+
+
+def slim(state: TrainState) -> TrainState:
+    """A state without what is large or outside."""
+    return state._replace(memory=(), envs=())
+
+
+def start(stepper: Stepper, keys: Key, shape: tuple[int, int]) -> Shown:
+    """Starts all environments with seeds of their own."""
+    bits = jax.vmap(lambda key: jax.random.bits(key, (shape[1],)))(keys)
+    seeds = (np.asarray(bits).reshape(-1) >> 1).astype(np.int32)  # not negative
+    return Shown(_members(stepper.reset(seeds), shape), np.ones(shape, bool))
+
+
+def shown_shapes(task: HostTask) -> Any:
+    """What one environment shows, as shapes."""
+    if task.one_hot:
+        return jax.ShapeDtypeStruct((), np.int32)
+    features = task.observation.features
+    if task.stack > 1:
+        return jax.ShapeDtypeStruct(features.shape[:-1], features.dtype)
+    return features
+
+
+def _members(tree: Any, shape: tuple[int, int]) -> Any:
+    """Arrays `[N, ...]` as `[members, B, ...]`."""
+    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), tree)
+
+
+def _expand(flag: Array, like: Array) -> Array:
+    return flag.reshape(flag.shape + (1,) * (like.ndim - flag.ndim))
