@@ -30,8 +30,9 @@ from rollax.training.run import use_compile_cache
 def raw_rate(game: str, num_envs: int, seconds: float) -> float:
     """Steps per second of the emulators alone."""
     envs, random = AtariEnvs(rom_of(game), num_envs, Atari()), np.random.default_rng(0)
+    num_actions = Atari().task(game).num_actions
     envs.reset(np.arange(num_envs, dtype=np.int32))
-    actions = random.integers(0, envs.envs.single_action_space.n, (1_000, num_envs), dtype=np.int32)
+    actions = random.integers(0, num_actions, (1_000, num_envs), dtype=np.int32)
     for step in range(20):
         envs.step(actions[step])
     steps, began = 0, time.perf_counter()
@@ -48,12 +49,12 @@ def compiled_rate(game: str, num_envs: int, seconds: float) -> float:
     envs = AtariVectorEnv(rom_of(game), num_envs, reward_clipping=False, use_fire_reset=False)
     handle, reset, step = envs.xla()
     handle, _ = reset(handle, 0)
-    length = 32
+    num_actions, length = Atari().task(game).num_actions, 32
 
     @jax.jit
     def play(handle: Any, key: Any) -> tuple[Any, Any]:
         def one(handle: Any, key: Any) -> tuple[Any, Any]:
-            action = jax.random.randint(key, (num_envs,), 0, envs.single_action_space.n, jnp.int32)
+            action = jax.random.randint(key, (num_envs,), 0, num_actions, jnp.int32)
             handle, (obs, reward, *_) = step(handle, action)
             return handle, jnp.sum(reward) + obs[0, 0, 0, 0]
 

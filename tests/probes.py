@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -247,12 +247,12 @@ BOOTHS = {
 }
 
 
-def task(probe: Probe, interval: int | None = None) -> Task:
+def task(probe: Any, interval: int | None = None) -> Task:
     """The probe as a task; `interval` promises how far apart its truncations are."""
     made = to_task(probe, None, type(probe).__name__)
     if interval is None:
         return made
-    return Task(made.env, made.params, made.observation, made.num_actions, made.one_hot, interval)
+    return replace(made, truncation_interval=interval)
 
 
 def nan_rewards() -> Breaks:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from host_tools import STACK, Frames
 from probes import Counter, task
 
 from rollax.envs.base import reset_envs, step_envs
@@ -264,3 +265,91 @@ def test_a_priority_of_all_rows_at_the_limits_sums_up():
         full = replay.reprioritize(state, (env, leaf), jnp.full(80, priority), 1.0, spec)
         sample = replay.sample(full, jax.random.key(0), 64, DISCOUNT, 1.0, spec)
         np.testing.assert_allclose(sample.weight, 1.0, rtol=1e-4)
+
+
+# -- stacks of frames, each stored once
+
+
+def real_stack(features):
+    """Checks that stacks `[batch, H, W, stack]` are successive frames of one episode; returns it and the last step."""
+    step, low, high = (features[:, row, col].astype(int) - 1 for row, col in ((0, 0), (0, 1), (1, 0)))
+    episode, last = (low + 200 * high)[:, -1], step[:, -1]
+    for age in range(1, STACK):
+        there, own = last >= age, features[..., STACK - 1 - age]
+        np.testing.assert_array_equal(own[~there], 0)
+        np.testing.assert_array_equal(step[there, STACK - 1 - age], last[there] - age)
+        np.testing.assert_array_equal((low + 200 * high)[there, STACK - 1 - age], episode[there])
+    return episode, last
+
+
+@pytest.mark.parametrize("kind", [UniformReplay, PrioritizedReplay])
+@pytest.mark.parametrize(
+    ("rollout", "envs", "length", "n", "capacity", "interval", "truncates"),
+    [
+        (1, 2, 5, 1, 30, 1, True),
+        (1, 2, 5, 3, 34, 5, True),
+        (4, 2, 5, 3, 48, 5, True),
+        (2, 1, 7, 2, 18, 7, False),
+        (1, 2, 1, 2, 20, 1, True),  # every stack has one frame
+    ],
+)
+def test_stacks_are_rebuilt_from_single_frames(kind, rollout, envs, length, n, capacity, interval, truncates):
+    """At every fill level, across wraps and ends of episodes, with frames that name their episode and step."""
+    made = task(Frames(episode_length=length, truncates=truncates), interval)
+    spec, replay = made.spec(envs, rollout), kind(capacity, n)
+    assert replay.problems(spec) == []
+    assert replay.empty(spec).observations.features.shape[2:] == (2, 2)
+    sample = jax.jit(lambda state, key: replay.sample(state, key, 128, DISCOUNT, 1.0, spec).batch)
+    for number, state in fill(replay, made, spec, 3 * capacity // (envs * rollout) + 8):
+        if (number + 1) * rollout <= n:
+            continue
+        batch: Batch = jax.tree.map(np.asarray, sample(state, jax.random.key(number)))
+        episode, start = real_stack(batch.obs.features)
+        counted = np.minimum(n, length - start)
+        used = batch.discount > 0
+        assert used.all() or not truncates
+        next_episode, next_start = real_stack(batch.next_obs.features[used])
+        np.testing.assert_array_equal(next_episode, episode[used])
+        np.testing.assert_array_equal(next_start, (start + counted)[used])
+
+
+@pytest.mark.parametrize("kind", [UniformReplay, PrioritizedReplay])
+@pytest.mark.parametrize(("rollout", "n", "stops"), [(1, 1, (7, 19)), (1, 3, (7, 8, 30)), (4, 3, (3, 9))])
+def test_no_window_reaches_over_an_interruption(kind, rollout, n, stops):
+    """Episodes are left in the middle: what follows is new, and the observation that was reached is kept."""
+    made = task(Frames(episode_length=50), 50)
+    spec, replay = made.spec(2, rollout)._replace(restarts=True), kind(2 * rollout * 10, n)
+    sample = jax.jit(lambda state, key: replay.sample(state, key, 128, DISCOUNT, 1.0, spec).batch)
+    interrupt = jax.jit(lambda state, obs: replay.interrupt(state, obs, spec))
+
+    @jax.jit
+    def iterate(state, envs):
+        def step(envs, _):
+            envs, transition, _ = step_envs(made, envs, jnp.zeros(2, jnp.int32), (), jax.random.key(0))
+            return envs, transition
+
+        envs, rollouts = jax.lax.scan(step, envs, length=rollout)
+        return replay.add(state, rollouts, spec), envs
+
+    state, envs, episode, reached = replay.init(spec), reset_envs(made, jax.random.key(0), 2), 0, set()
+    for number in range(40):
+        if number in stops:
+            state, episode = interrupt(state, envs.obs), episode + 1
+            obs, new = jax.vmap(made.env.start)(jnp.full(2, episode))
+            envs = envs._replace(obs=Observation(obs), state=new)
+        state, envs = iterate(state, envs)
+        if (number + 1) * rollout <= n:
+            continue
+        batch: Batch = jax.tree.map(np.asarray, sample(state, jax.random.key(number)))
+        first, start = real_stack(batch.obs.features)
+        second, after = real_stack(batch.next_obs.features)
+        np.testing.assert_array_equal(first, second)
+        steps = after - start
+        assert np.all((steps >= 1) & (steps <= n))
+        np.testing.assert_allclose(batch.discount, DISCOUNT**steps, rtol=1e-5)
+        np.testing.assert_allclose(
+            batch.reward, sum((k < steps) * (start + k) % 2 * DISCOUNT**k for k in range(n)), 1e-5
+        )
+        reached |= set(after[steps < n] if n > 1 else after)
+    last = stops[-1] - stops[-2] if len(stops) > 1 else stops[0]
+    assert last * rollout in reached, "the last observation before the interruption"

@@ -98,6 +98,7 @@ class Ring:
         unit = spec.steps_per_iteration
         least = unit * math.ceil((self.n_step + spec.stack) / spec.rollout_length)
         least += unit if spec.stack > 1 else 0  # the oldest stacks lose their past before they are overwritten
+        least += 2 * unit if spec.restarts else 0  # there is a step on either side of a filler
         if spec.stack > MOST_BLANK:
             found.append(f"stack={spec.stack} is more frames than a row can count; the most is stack={MOST_BLANK}")
         if self.capacity < least:
@@ -196,7 +197,7 @@ class Ring:
     def windows(self, state: RingState, env: Array, time: Array, discount: Array | float, spec: EnvSpec) -> Batch:
         """The windows that begin at these times `[batch]` of these environments `[batch]`.
 
-        Where a time is that of a filler, it is the last step's before it.
+        Where a time is that of a filler, it is the last step's before it or, if that is gone, the first after it.
         """
         layout = self.layout(spec)
 
@@ -204,8 +205,10 @@ class Ring:
             return unpack(_at(state.steps, env.reshape(-1, *(1,) * (time.ndim - 1)), time % layout.rows))
 
         if spec.restarts:
-            there = rows(time)
-            time = time - jnp.where(there.filler, there.action, 0)
+            there, (oldest, _) = rows(time), self.window_starts(state, spec)
+            back = time - there.action
+            step = jnp.where(back >= oldest, back, back + 1 + spec.rollout_length)
+            time = jnp.where(there.filler, step, time)
         window = rows(time[:, None] + jnp.arange(self.n_step))
         cut = (window.ending == TRUNCATED) | (window.ending == STOPPED)
         target = n_step(window.reward, window.ending == TERMINATED, cut, discount)

@@ -17,6 +17,7 @@ from rollax.errors import EnvError, RollaxError
 from rollax.types import Array, EnvSpec, Observation
 
 CLOSING_SECONDS = 5.0
+OPENING_SECONDS = 1.0  # more, for each environment, to make it: an emulator of ALE takes a tenth
 
 
 class HostStep(NamedTuple):
@@ -97,7 +98,7 @@ class HostTask:
         return np.clip(reward, -1.0, 1.0) if self.clip_rewards else reward
 
     def stepper(self, num_envs: int) -> Stepper:
-        return Stepper(self.name, lambda: self.open(num_envs), self.seconds)
+        return Stepper(self.name, lambda: self.open(num_envs), self.seconds, self.seconds + num_envs * OPENING_SECONDS)
 
 
 class Stepper:
@@ -106,8 +107,8 @@ class Stepper:
     An environment that raises, or does not answer within `seconds`, is an EnvError in the thread that asks.
     """
 
-    def __init__(self, name: str, open_envs: Callable[[], HostEnvs], seconds: float):
-        self.name, self.seconds = name, seconds
+    def __init__(self, name: str, open_envs: Callable[[], HostEnvs], seconds: float, opening_seconds: float):
+        self.name, self.seconds, self.opening_seconds = name, seconds, opening_seconds
         self.asked: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         # A thread that hangs must not keep the process from ending.
@@ -115,19 +116,24 @@ class Stepper:
         self.thread.start()
 
     def reset(self, seeds: np.ndarray) -> Any:
+        """Starts all environments anew, the first time after making them; returns what they show."""
         self.asked.put(("reset", seeds))
-        return self.result()
+        return self.answer(self.opening_seconds)
 
     def submit(self, action: np.ndarray) -> None:
         """Begins a step; `result` waits for its end."""
         self.asked.put(("step", action))
 
-    def result(self) -> Any:
+    def result(self) -> HostStep:
+        """What the step that was begun last has come to."""
+        return self.answer(self.seconds)
+
+    def answer(self, seconds: float) -> Any:
         try:
-            answer = self.answers.get(timeout=self.seconds)
+            answer = self.answers.get(timeout=seconds)
         except queue.Empty:
             raise EnvError(
-                f"{self.name} has not answered for {self.seconds:g} s; if it is only slow, raise --env-seconds"
+                f"{self.name} has not answered for {seconds:g} s; if it is only slow, raise --env-seconds"
             ) from None
         if isinstance(answer, RollaxError):
             raise answer

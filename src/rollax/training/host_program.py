@@ -11,6 +11,7 @@ import functools
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -147,29 +148,38 @@ class HostEvaluator:
 
         return jax.jit(jax.vmap(decide, in_axes=(0, 0, 0, 0, None)))
 
+    @functools.cached_property
+    def open_steppers(self) -> dict[int, Stepper]:
+        """Environments that wait for the next evaluation, by the number of members: making them takes long."""
+        return {}
+
+    def close(self) -> None:
+        for stepper in self.open_steppers.values():
+            stepper.close()
+        self.open_steppers.clear()
+
     def __call__(self, learner: Learner, keys: Key) -> Evaluation:
         shape = (len(keys), self.episodes)
-        stepper = self.task.stepper(len(keys) * self.episodes)
+        if len(keys) not in self.open_steppers:
+            self.open_steppers[len(keys)] = self.task.stepper(len(keys) * self.episodes)
+        stepper = self.open_steppers[len(keys)]
         split = jax.vmap(lambda key: jax.random.split(key, 2))(keys)
         obs = jax.vmap(lambda _: self.task.blank_envs(self.episodes).obs)(jnp.arange(len(keys)))
         after = start(stepper, split[:, 0], shape)
         returns, lengths = np.zeros(shape), np.zeros(shape, np.int32)
         running, cut = np.ones(shape, bool), np.ones(shape, bool)
-        try:
-            for step in range(self.max_episode_steps):
-                obs, action = self.act(learner, obs, after, split[:, 1], np.uint32(step))
-                stepper.submit(np.asarray(action).reshape(-1))
-                done = stepper.result()
-                ended, truncated, reward = (x.reshape(shape) for x in (done.ended, done.truncated, done.reward))
-                returns += np.where(running, reward, 0.0)
-                lengths += running
-                cut = np.where(running & ended, truncated, cut)
-                running = running & ~ended
-                if not running.any():
-                    break
-                after = Shown(_members(done.shown, shape), ended)
-        finally:
-            stepper.close()
+        for step in range(self.max_episode_steps):
+            obs, action = self.act(learner, obs, after, split[:, 1], np.uint32(step))
+            stepper.submit(np.asarray(action).reshape(-1))
+            done = stepper.result()
+            ended, truncated, reward = (x.reshape(shape) for x in (done.ended, done.truncated, done.reward))
+            returns += np.where(running, reward, 0.0)
+            lengths += running
+            cut = np.where(running & ended, truncated, cut)
+            running = running & ~ended
+            if not running.any():
+                break
+            after = Shown(_members(done.shown, shape), ended)
         return Evaluation(jnp.asarray(returns, jnp.float32), jnp.asarray(lengths), jnp.asarray(cut))
 
 
@@ -178,6 +188,7 @@ class HostProgram(Program):
     """The programs of a run whose environments are outside JAX."""
 
     loop: HostLoop
+    evaluator: HostEvaluator
     overlap: bool = True  # Learn from a rollout while the next is collected.
 
     def compile(self, keys: Key, hparams: Any) -> Programs:
@@ -193,6 +204,10 @@ class HostProgram(Program):
             result = self.evaluator(learner, evaluation_keys(keys, iteration))
             return result, jax.jit(keep_best)(best, learner, result)
 
+        def close() -> None:
+            run.close()
+            self.evaluator.close()
+
         return Programs(
             init=init,
             warm_up=functools.partial(run.repeat, learn=False),
@@ -200,11 +215,12 @@ class HostProgram(Program):
             evaluate=evaluate,
             compile_seconds=time.perf_counter() - began,
             memory_bytes=nbytes((state, best)) + pieces.temporary_bytes,
-            close=run.close,
+            close=close,
         )
 
     def play(self, learner: Learner, keys: Key) -> Evaluation:
-        return self.evaluator(learner, keys)
+        with closing(self.evaluator):
+            return self.evaluator(learner, keys)
 
 
 class Pieces(NamedTuple):
@@ -377,46 +393,46 @@ class HostRun:
         assert self.stepper is not None
         length = self.loop.rollout_length
         seen, actions, noted, steps = [], [], [], []
-        cut = self.no_cut
-        sums = np.zeros((self.shape[0], 3), np.float32)
+        cut, sums = self.no_cut, np.zeros((self.shape[0], 3), np.float32)
         for step in range(length):
             self.obs, action, extras = self.pieces.act(learner, self.obs, self.after, keys[step])
             self.stepper.submit(np.asarray(action).reshape(-1))
+            # What follows is done while the environments are stepped.
             seen.append(self.obs), actions.append(action), noted.append(extras)
             if work is not None:
                 work.advance((step + 1) / length)
-            result = self.note(self.stepper.result(), sums)
+            if steps:
+                cut = self.note(steps[-1], len(steps) - 1, sums, cut)
+            result = self.stepper.result()
+            self.after = Shown(_members(result.shown, self.shape), result.ended.reshape(self.shape))
             steps.append(result)
-            if result.truncated.any():
-                cut = self.with_cut(cut, result, step)
+        cut = self.note(steps[-1], length - 1, sums, cut)
         reward, terminated, truncated = (
-            np.stack([getattr(result, name) for result in steps], axis=1)
+            np.stack([getattr(result, name).reshape(self.shape) for result in steps], axis=1)
             for name in ("reward", "terminated", "truncated")
         )
+        reward = self.loop.task.lesson_reward(reward)
         return Raw(tuple(seen), tuple(actions), tuple(noted), reward, terminated, truncated, self.after, cut), sums
 
-    def note(self, step: HostStep, sums: np.ndarray) -> HostStep:
-        """Adds a step to its episodes' sums; returns it as the learner is told, `[members, B]`."""
-        reward, terminated, truncated, ended = (x.reshape(self.shape) for x in step[1:5])
+    def note(self, step: HostStep, number: int, sums: np.ndarray, cut: Any) -> Any:
+        """Adds a step to its episodes' sums; returns what truncated episodes showed last, with those of this step."""
+        reward, truncated, ended = (x.reshape(self.shape) for x in (step.reward, step.truncated, step.ended))
         self.returns += reward
         self.lengths += 1
+        if not ended.any():
+            return cut
         sums += np.stack([np.sum(np.where(ended, x, 0), axis=1) for x in (1, self.returns, self.lengths)], axis=1)
-        self.returns, self.lengths = np.where(ended, 0, self.returns), np.where(ended, 0, self.lengths)
-        self.after = Shown(_members(step.shown, self.shape), ended)
-        last = None if step.last is None else _members(step.last, self.shape)
-        told = self.loop.task.lesson_reward(reward)
-        return HostStep(self.after.shown, told, terminated, truncated, ended, last)
+        self.returns[ended], self.lengths[ended] = 0, 0
+        if not truncated.any():
+            return cut
 
-    def with_cut(self, cut: Any, step: HostStep, number: int) -> Any:
-        """What truncated episodes showed last, with those of this step."""
-
-        def put(store: np.ndarray, last: np.ndarray) -> np.ndarray:
+        def put(store: Any, last: np.ndarray) -> np.ndarray:
             store = np.array(store)
             place = store if self.loop.one_cut else store[:, number]
-            place[step.truncated] = last[step.truncated]
+            place[truncated] = last[truncated]
             return store
 
-        return jax.tree.map(put, cut, step.last)
+        return jax.tree.map(put, cut, _members(step.last, self.shape))
 
 
 def slim(state: TrainState) -> TrainState:

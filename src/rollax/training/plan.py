@@ -45,6 +45,16 @@ class Plan(NamedTuple):
     def steps_per_iteration(self) -> int:
         return self.experiment.steps_per_iteration
 
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """What a score depends on beside the agent, by name; empty where the environment's name says it all."""
+        task = self.program.loop.task
+        if not isinstance(task, HostTask) or not task.protocol:
+            return {}
+        choices = self.experiment.choices
+        own = ("evaluation_epsilon", "evaluation_draws")
+        return dict(task.protocol) | {name: getattr(choices, name) for name in own if hasattr(choices, name)}
+
     def shapes(self) -> tuple[TrainState, Best]:
         return self.program.shapes(self.keys, self.hparams)
 

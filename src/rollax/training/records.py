@@ -134,8 +134,14 @@ def summarize(
         "steps_per_second": round(step * len(members) / train_seconds) if train_seconds else None,
         "device": device_name(),
         "versions": versions(),
+        **({"protocol": plan.protocol} if plan.protocol else {}),
         "members": members,
     }
+
+
+def protocol_line(protocol: dict[str, Any]) -> str:
+    """What a score depends on beside the agent, in a line."""
+    return "protocol: " + ", ".join(f"{name} {value}" for name, value in protocol.items())
 
 
 def device_name() -> str:

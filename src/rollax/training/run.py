@@ -32,6 +32,7 @@ from rollax.training import checkpoint, records
 from rollax.training.console import Console, duration, table, warn
 from rollax.training.evaluate import Best
 from rollax.training.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
+from rollax.training.host_program import HostProgram
 from rollax.training.loop import LEGAL, TrainState
 from rollax.training.plan import Plan, check_memory, make_plan, memory_size
 from rollax.training.program import LOG_ROWS, Programs
@@ -158,6 +159,11 @@ def announce(session: Session, path: Path | None) -> None:
         f"{experiment.agent} on {experiment.env}, {what}, {total:,} steps each{rounded}, on {records.device_name()}"
     )
     session.console.say(f"Run folder: {session.folder.path}" + (f" (resumed from {path.name})" if path else ""))
+    if isinstance(plan.program, HostProgram):
+        envs = experiment.loop.num_envs * len(plan.members)
+        session.console.say(f"{envs} environments outside JAX, stepped while the agent learns")
+        if path is not None:
+            session.console.say("Learner and memory go on exactly as they were; the environments begin new episodes.")
     session.console.progress("Compiling ...")
 
 
@@ -351,6 +357,8 @@ def show_members(console: Console, summary: dict[str, Any]) -> None:
         for member in members
     ]
     console.say(table(["member", "seed", *varied, "return", "std", "status"], rows))
+    if "protocol" in summary:
+        console.say(records.protocol_line(summary["protocol"]))
 
 
 @contextmanager

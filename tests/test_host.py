@@ -1,0 +1,88 @@
+"""Environments outside JAX: the same learning as inside, in parts, overlapped, resumed; and what fails is named."""
+
+from __future__ import annotations
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from host_tools import Frames, host_program, host_task
+from training_tools import LOG, make_program, seed_keys, small, stack_hparams, start
+
+from rollax.envs.adapters import to_task
+from rollax.errors import EnvError
+
+SHAPES = {"double": (4, 1, 6), "rainbow": (4, 2, 6), "pqn": (4, 8, 0), "ppo": (4, 8, 0)}
+
+
+def run_outside(name, world, *, overlap, stops, interval=1, members=2, **changes):
+    num_envs, length, warm_up = SHAPES[name]
+    program = host_program(host_task(world, interval), small(name, **changes), num_envs, length, overlap)
+    keys, hparams = seed_keys(*range(members)), stack_hparams(members, name)
+    programs = program.compile(keys, hparams)
+    state, _ = programs.init(keys, hparams)
+    if warm_up:
+        state, _ = programs.warm_up(state, jnp.int32(warm_up), LOG)
+    for stop in stops:
+        state, rows = programs.advance(state, jnp.int32(warm_up + stop), LOG)
+    programs.close()
+    return state, rows
+
+
+@pytest.mark.parametrize(("name", "truncates", "interval"), [("double", True, 1), ("pqn", True, 5), ("ppo", False, 8)])
+def test_an_environment_outside_learns_the_same_as_inside(name, truncates, interval):
+    """Weights, returns and lengths; and the memory, whose frames are stored once in both."""
+    num_envs, length, warm_up = SHAPES[name]
+    world = Frames(truncates=truncates)
+    outside, rows = run_outside(name, world, overlap=False, stops=[5], interval=interval)
+    inside_task = to_task(world, None, "Frames")
+    program = make_program(inside_task, small(name), num_envs, length)
+    keys, hparams = seed_keys(0, 1), stack_hparams(2, name)
+    inside = start(program, keys, hparams, warm_up)
+    inside, inside_rows = jax.jit(lambda state: program.repeat(state, jnp.int32(warm_up + 5), LOG, learn=True))(inside)
+    for ours, theirs in zip(*map(jax.tree.leaves, (outside.learner.params, inside.learner.params)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(rows[:, 0], inside_rows[:, 0], rtol=1e-3, atol=1e-4)
+    assert rows[0, 0, 0] > 0, "episodes have ended"
+
+
+@pytest.mark.parametrize("name", ["rainbow", "pqn"])
+def test_stops_do_not_change_a_bit(name):
+    """With overlap, where a rollout is always waiting: in one call, or in three."""
+    whole, _ = run_outside(name, Frames(), overlap=True, stops=[9])
+    pieces, _ = run_outside(name, Frames(), overlap=True, stops=[1, 4, 9])
+    for one, other in zip(*map(jax.tree.leaves, (whole.learner, pieces.learner)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert int(np.asarray(whole.learner.gradient_steps)[0]) > 0
+
+
+def test_who_acts_is_one_rollout_behind():
+    """With overlap as many rollouts are learnt from, less the one that waits."""
+    behind, _ = run_outside("pqn", Frames(), overlap=True, stops=[9])
+    level, _ = run_outside("pqn", Frames(), overlap=False, stops=[8])
+    np.testing.assert_array_equal(behind.learner.gradient_steps, level.learner.gradient_steps)
+
+
+@pytest.mark.parametrize(("how", "told"), [("raise", "on fire"), ("hang", "has not answered for 1 s")])
+def test_an_environment_that_breaks_ends_the_run_in_time(how, told):
+    task = host_task(Frames(), seconds=1.0, breaks=30, how=how)
+    program = host_program(task, small("pqn"), 4, 8, True)
+    keys, hparams = seed_keys(0), stack_hparams(1, "pqn")
+    programs = program.compile(keys, hparams)
+    state, _ = programs.init(keys, hparams)
+    began = time.monotonic()
+    with pytest.raises(EnvError, match=f"Frames .*{told}"):
+        programs.advance(state, jnp.int32(50), LOG)
+    assert time.monotonic() - began < 30
+
+
+def test_evaluations_count_each_environment_once():
+    program = host_program(host_task(Frames(truncates=True)), small("pqn"), 4, 8, True)
+    keys, hparams = seed_keys(0, 1), stack_hparams(2, "pqn")
+    learner = jax.jit(program.init)(keys, hparams)[0].learner
+    result = program.play(learner, keys)
+    assert result.returns.shape == (2, 4)
+    np.testing.assert_array_equal(result.lengths, 5)
+    assert result.truncated.all()
