@@ -72,7 +72,9 @@ def test_the_agents_hold_every_part():
     assert named - set.union(*map(parts, CONFIGS.values())) <= PLAIN | {"none"}
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.thorough) if name in ("c51", "qr") else name for name in CONFIGS]
+)
 def test_stops_saving_and_loading_change_no_bit(name, cartpole, tmp_path):
     """In pieces of any length, through a checkpoint, it is the run that was never stopped."""
     pictures = isinstance(CONFIGS[name].torso, MinAtarTorso)
@@ -116,7 +118,7 @@ def test_blocks_divide_every_boundary(monkeypatch):
     assert block_length(7, 1, 1, 7, 0) == 1
 
 
-@pytest.mark.parametrize("name", ["prioritized", "pqn", "ppo"])
+@pytest.mark.parametrize("name", ["prioritized", "pqn", pytest.param("ppo", marks=pytest.mark.thorough)])
 def test_a_member_matches_its_own_run_and_seeds_differ(name, cartpole):
     """To rounding: a batched product adds in another order than a single one.  Seeds that shared a key would agree."""
     program = make_program(cartpole, small(name))

@@ -34,10 +34,8 @@ def trained(experiment, iterations=6):
     return plan, *step(state, jnp.int32(iterations))
 
 
-@pytest.mark.parametrize(
-    "preset",
-    ["irainbow/TreasureHunt-v0", pytest.param("irainbow/TreasureHunt-v0/reference", marks=pytest.mark.thorough)],
-)
+@pytest.mark.thorough  # the same in one timing, to the last bit: test_comparison.py
+@pytest.mark.parametrize("preset", ["irainbow/TreasureHunt-v0", "irainbow/TreasureHunt-v0/reference"])
 def test_one_after_the_other_is_the_same_as_all_at_once(preset):
     """Every whole number of the memory is equal, weights to 1e-5."""
     (_, one, rows), (_, other, same) = (trained(hunt(agent_map=way, preset=preset)) for way in ("vmap", "map"))

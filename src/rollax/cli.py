@@ -226,16 +226,16 @@ class Watch:
     member: int = 0  # Whose agent.
     best: bool = False  # The weights of its best evaluation instead of the last.
     seed: int = 0  # Of the episode; the same seed plays the same one.
-    max_steps: int = 500  # Where an episode that does not end is left.
-    fps: int = 6  # Pictures in a second.
-    out: str = ""  # The moving picture's path; by default watch.gif in the run folder.
+    max_steps: int = 0  # Where an episode that does not end is left; 0 for as suits the environment.
+    fps: int = 0  # Pictures in a second; 0 for as suits the environment.
+    out: str = ""  # The moving picture's path, .gif or .mp4; by default watch.gif in the run folder.
     quiet: bool = False  # Write the picture only.
 
 
 def watch_command(arguments: list[str]) -> int:
-    options = parse(Watch, arguments, "rollax watch", "See a trained agent play: in the terminal, and as a GIF.")
-    if options.max_steps < 1 or not 1 <= options.fps <= 50 or not 0 <= options.seed < 2**32:
-        raise ConfigError("max_steps must be at least 1, fps in [1, 50], and seed in [0, 4294967295]")
+    options = parse(Watch, arguments, "rollax watch", "See a trained agent play: in the terminal, and as a GIF or MP4.")
+    if options.max_steps < 0 or not 0 <= options.fps <= 60 or not 0 <= options.seed < 2**31:
+        raise ConfigError("max_steps must not be negative, fps be in [0, 60], and seed in [0, 2147483647]")
     from rollax.watching import watch
 
     screen = sys.stdout if sys.stdout.isatty() and not options.quiet else None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -14,12 +17,15 @@ import numpy as np
 
 from rollax.envs import registry
 from rollax.envs.base import Task
+from rollax.envs.host import HostTask
 from rollax.envs.pictures import Drawer, drawer_of
-from rollax.errors import ConfigError
+from rollax.errors import ConfigError, EnvError
 from rollax.training.result import Policy, Result
 from rollax.types import Observation
 
 CLEAR = "\x1b[H\x1b[2J"
+SHORT_FILM, LONG_FILM = 500, 5_000  # steps, in JAX and outside it
+USUAL_RATE = 6  # pictures in a second
 
 
 class Scene(NamedTuple):
@@ -76,33 +82,84 @@ def watch(
     member: int = 0,
     best: bool = False,
     seed: int = 0,
-    most: int = 1_000,
-    frames_per_second: int = 6,
+    most: int = 0,
+    frames_per_second: int = 0,
     out: str | Path | None = None,
     screen: TextIO | None = None,
 ) -> tuple[Path, Ending]:
     """Lets a run's agent play an episode; returns the path of the moving picture and how the episode ended.
 
-    With a screen every moment is also shown there, as text if the environment has one, else as coloured blocks.
+    Without `most` steps or a rate it is as long and as fast as suits the environment.  With a screen every moment is
+    also shown there, as text if the environment has one, else as coloured blocks.
     """
     result = Result(Path(run_dir))
     policy = result.policy(member, best=best)
-    task = policy.task
-    draw = drawer_of(task)
-    if draw is None:
-        raise ConfigError(f"env={result.experiment.env!r} cannot be drawn; give it a method picture(state)")
+    if isinstance(policy.task, HostTask):
+        played = film(policy, result.experiment.env, seed, most or LONG_FILM)
+    else:
+        played = animation(policy, result.experiment.env, seed, most or SHORT_FILM)
+    rate = frames_per_second or getattr(policy.task, "pictures_per_second", USUAL_RATE)
     frames, ending = [], None
-    for moment in episode(task, lambda scene: act(policy, scene, seed), seed, most):
+    for moment in played:
         if isinstance(moment, Ending):
             ending = moment
             break
-        frames.append(draw(moment.state, moment.obs.features))
+        frames.append(moment.picture)
         if screen is not None:
-            print(CLEAR + as_text(task, draw, moment), file=screen, flush=True)
-            time.sleep(1 / frames_per_second)
+            print(CLEAR + moment.text(), file=screen, flush=True)
+            time.sleep(1 / rate)
     assert ending is not None
     target = Path(out) if out else Path(run_dir) / "watch.gif"
-    return save_animation(frames, target, frames_per_second), ending
+    return save_film(frames, target, rate), ending
+
+
+class Shot(NamedTuple):
+    """A moment of an episode as it is drawn."""
+
+    picture: np.ndarray
+    text: Callable[[], str]
+
+
+def animation(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | Ending]:
+    """An episode of an environment in JAX."""
+    task = policy.task
+    draw = drawer_of(task)
+    if draw is None:
+        raise ConfigError(f"env={name!r} cannot be drawn; give it a method picture(state)")
+    for moment in episode(task, lambda scene: act(policy, scene, seed), seed, most):
+        if isinstance(moment, Ending):
+            yield moment
+        else:
+            yield Shot(draw(moment.state, moment.obs.features), functools.partial(as_text, task, draw, moment))
+
+
+def film(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | Ending]:
+    """An episode of an environment outside JAX: the agent plays in one, a camera follows in another like it."""
+    task = policy.task
+    if task.camera is None:
+        raise ConfigError(f"env={name!r} cannot be drawn: it has no pictures in colours")
+    player, camera = task.open(1), task.camera()
+    try:
+        seeds = np.array([seed], np.int32)
+        shown, picture = player.reset(seeds), camera.reset(seeds)
+        before, fresh, total = task.blank_envs(1).obs, jnp.ones(1, bool), 0.0
+        for step in range(most):
+            obs = task.observe(before, jnp.asarray(shown), fresh)
+            text = functools.partial(with_caption, as_blocks(picture[0]), step, total)
+            yield Shot(picture[0], text)
+            action = policy(obs, seed=seed + step).astype(np.int32)
+            played, filmed = player.step(action), camera.step(action)
+            total += float(played.reward[0])
+            if played.reward[0] != filmed.reward[0] or played.ended[0] != filmed.ended[0]:
+                raise EnvError(f"{name} does not play the same twice with the same seed and actions")
+            if played.ended[0]:
+                yield Ending(total, step + 1, bool(played.terminated[0]), {})
+                return
+            before, shown, picture, fresh = obs, played.shown, filmed.shown, jnp.zeros(1, bool)
+        yield Ending(total, most, False, {})
+    finally:
+        player.close()
+        camera.close()
 
 
 def act(policy: Policy, scene: Scene, seed: int) -> np.ndarray:
@@ -117,7 +174,11 @@ def as_text(task: Task, draw: Drawer, scene: Scene) -> str:
         shown = task.env.text(scene.state)
     else:
         shown = as_blocks(draw(scene.state, scene.obs.features))
-    return f"{shown}\nstep {scene.steps}   return {scene.total:.2f}"
+    return with_caption(shown, scene.steps, scene.total)
+
+
+def with_caption(shown: str, steps: int, total: float) -> str:
+    return f"{shown}\nstep {steps}   return {total:.2f}"
 
 
 def as_blocks(picture: np.ndarray, columns: int = 72) -> str:
@@ -133,6 +194,36 @@ def as_blocks(picture: np.ndarray, columns: int = 72) -> str:
         )
         lines.append("".join(cells) + "\x1b[0m")
     return "\n".join(lines)
+
+
+def save_film(frames: list[np.ndarray], target: Path, frames_per_second: int) -> Path:
+    """Writes pictures as an MP4 or an animated GIF, by the name's ending."""
+    if target.suffix == ".mp4":
+        return save_video(frames, target, frames_per_second)
+    if target.suffix != ".gif":
+        raise ConfigError(f"out={target} must end in .gif or .mp4")
+    return save_animation(frames, target, frames_per_second)
+
+
+def save_video(frames: list[np.ndarray], target: Path, frames_per_second: int) -> Path:
+    """An MP4, each pixel drawn as four: players of films want sizes in sixteens, and eyes larger pictures."""
+    if importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise ConfigError(f"out={target} needs a video encoder: pip install 'rollax[video]', or name a .gif")
+    import imageio_ffmpeg
+
+    large = [np.repeat(np.repeat(frame, 2, axis=0), 2, axis=1) for frame in frames]
+    height, width = large[0].shape[:2]
+    writer = imageio_ffmpeg.write_frames(str(target), (width, height), fps=frames_per_second, macro_block_size=2)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # the encoder is a process of its own, begun by a fork
+            writer.send(None)
+        for frame in large:
+            writer.send(np.ascontiguousarray(frame))
+        writer.close()
+    except OSError as error:
+        raise ConfigError(f"out={target} cannot be written: {error}") from error
+    return target
 
 
 def save_animation(frames: list[np.ndarray], target: Path, frames_per_second: int) -> Path:

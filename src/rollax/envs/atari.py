@@ -19,7 +19,8 @@ from rollax.limits import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit
 from rollax.types import Observation
 
 PREFIX = "ALE/"
-SIDE = 84  # of a frame, in pixels
+SIDE = 84  # of a frame that an agent sees, in pixels
+SCREEN = (210, 160)  # height and width of the game's own
 # These have no mode for one player.
 _TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
 
@@ -66,6 +67,8 @@ class Atari:
             stack=self.stack,
             clip_rewards=self.clip_rewards,
             seconds=self.env_seconds,
+            camera=lambda: AtariEnvs(game, 1, self, colours=True),
+            pictures_per_second=max(1, 60 // self.frame_skip),
             protocol=(
                 ("frame_skip", self.frame_skip),
                 ("stack", self.stack),
@@ -81,9 +84,9 @@ class Atari:
 
 
 class AtariEnvs:
-    """ALE's vector environment, with single frames and true scores."""
+    """ALE's vector environment, with single frames and true scores; for a film in full size and colour."""
 
-    def __init__(self, game: str, count: int, world: Atari):
+    def __init__(self, game: str, count: int, world: Atari, colours: bool = False):
         from ale_py.vector_env import AtariVectorEnv
         from gymnasium.vector import AutoresetMode
 
@@ -92,8 +95,9 @@ class AtariEnvs:
             game,
             count,
             stack_num=1,
-            img_height=SIDE,
-            img_width=SIDE,
+            img_height=SCREEN[0] if colours else SIDE,
+            img_width=SCREEN[1] if colours else SIDE,
+            grayscale=not colours,
             frameskip=world.frame_skip,
             noop_max=world.noops,
             repeat_action_probability=world.sticky,

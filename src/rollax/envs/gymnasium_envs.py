@@ -34,7 +34,7 @@ class GymnasiumWorld:
             raise ConfigError(
                 f"env={name!r} has no discrete actions ({space}); rollax trains agents with discrete actions"
             )
-        seen = single.observation_space
+        seen, drawn = single.observation_space, single.metadata.get("render_modes", ())
         single.close()
         states = int(seen.n) if isinstance(seen, gymnasium.spaces.Discrete) else 0
         if states:
@@ -49,6 +49,8 @@ class GymnasiumWorld:
             truncation_interval=max(1, spec.max_episode_steps or 1),
             one_hot=states,
             seconds=self.env_seconds,
+            camera=(lambda: GymnasiumCamera(name, int(space.start))) if "rgb_array" in drawn else None,
+            pictures_per_second=int(single.metadata.get("render_fps", 30)),
         )
 
 
@@ -88,6 +90,29 @@ class GymnasiumEnvs:
 
     def close(self) -> None:
         self.envs.close()
+
+
+class GymnasiumCamera:
+    """One environment of Gymnasium that shows how it is drawn."""
+
+    def __init__(self, name: str, first_action: int):
+        self.name, self.first_action = name, first_action
+        self.env = _made(name, lambda: _gymnasium(name).make(name.removeprefix(PREFIX), render_mode="rgb_array"))
+
+    def reset(self, seeds: np.ndarray) -> np.ndarray:
+        self.env.reset(seed=int(seeds[0]))
+        return self.picture()
+
+    def step(self, action: np.ndarray) -> HostStep:
+        _, reward, terminated, truncated, _ = self.env.step(int(action[0]) + self.first_action)
+        flags = (np.array([flag]) for flag in (terminated, truncated, terminated or truncated))
+        return HostStep(self.picture(), np.array([reward], np.float32), *flags)
+
+    def picture(self) -> np.ndarray:
+        return _made(self.name, self.env.render)[None]
+
+    def close(self) -> None:
+        self.env.close()
 
 
 def _gymnasium(name: str) -> Any:

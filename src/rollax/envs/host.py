@@ -62,6 +62,8 @@ class HostTask:
     clip_rewards: bool = False  # a learner is told rewards cut to between -1 and 1
     seconds: float = 60.0  # in which a step must be done
     protocol: tuple[tuple[str, Any], ...] = ()  # what a score of it depends on, by name
+    camera: Callable[[], HostEnvs] | None = None  # makes one that plays the same and shows a picture in colours
+    pictures_per_second: int = 30  # at which a film of it runs as it should
     # It has one player and no arithmetic of its own on the device.
     players: ClassVar[int] = 0
     in_turn: ClassVar[bool] = False
