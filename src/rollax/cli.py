@@ -173,7 +173,7 @@ def resume_command(arguments: list[str]) -> int:
 class Eval:
     run_dir: Annotated[str, tyro.conf.Positional]  # The folder of the run.
     episodes: int = 100  # Episodes of each member.
-    epsilon: float = 0.0  # Share of random actions.
+    epsilon: float | None = None  # Share of random actions; by default that of the run's own evaluations.
     seed: int = 0  # Of the environments; the same seed plays the same episodes.
     best: bool = False  # Play the weights of the best evaluation instead of the last.
     json: bool = False  # Print one JSON object instead of a table.
@@ -182,6 +182,7 @@ class Eval:
 def eval_command(arguments: list[str]) -> int:
     options = parse(Eval, arguments, "rollax eval", "Play episodes with every member of a run, without exploring.")
     from rollax.training.console import table
+    from rollax.training.records import protocol_line
     from rollax.training.result import evaluate_run
 
     if options.episodes < 1 or not 0 <= options.seed < 2**32:
@@ -197,6 +198,8 @@ def eval_command(arguments: list[str]) -> int:
         [f"{row[name]:.1f}" if isinstance(row[name], float) else str(row[name]) for name in header] for row in rows
     ]
     print(table(header, cells))
+    if "protocol" in rows[0]:
+        print(protocol_line(rows[0]["protocol"]))
     return 0
 
 

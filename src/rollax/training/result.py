@@ -117,13 +117,16 @@ def load(run_dir: str | Path, member: int = 0, *, best: bool = False) -> Policy:
 
 
 def evaluate_run(
-    run_dir: str | Path, episodes: int, *, epsilon: float = 0.0, seed: int = 0, best: bool = False
+    run_dir: str | Path, episodes: int, *, epsilon: float | None = None, seed: int = 0, best: bool = False
 ) -> list[dict[str, Any]]:
-    """Plays episodes with every member of a run: rows as in evaluations.csv."""
+    """Plays episodes with every member of a run: rows as in evaluations.csv.
+
+    Where a score depends on more than the environment's name, each has the `protocol` beside it.
+    """
     folder = RunFolder(run_dir)
     experiment = from_json(folder.read_config())
     values: dict[str, Any] = {"eval_episodes": episodes}
-    if any(leaf.name == "evaluation_epsilon" for leaf in leaves(experiment)):
+    if epsilon is not None and any(leaf.name == "evaluation_epsilon" for leaf in leaves(experiment)):
         values["evaluation_epsilon"] = epsilon
     elif epsilon:
         raise ConfigError(f"epsilon={epsilon} does not go with {experiment.agent}, which has no random share")
@@ -140,7 +143,8 @@ def evaluate_run(
     # Compiled, so that the memory that comes with a new learner is never allocated.
     learners = jax.jit(jax.vmap(learner))(plan.keys, plan.hparams, params)
     result = plan.program.play(learners, episode_keys)
-    return evaluation_rows(plan, result, meta["step"], {})
+    beside = {"protocol": plan.protocol} if plan.protocol else {}
+    return [row | beside for row in evaluation_rows(plan, result, meta["step"], {})]
 
 
 def policy_of(plan: Plan, params: Params, member: int) -> Policy:

@@ -1,0 +1,32 @@
+"""Gymnasium environments that break after a while: `gymnasium:broken_envs:Raises-v0` and `...:Hangs-v0`."""
+
+from __future__ import annotations
+
+import time
+
+import gymnasium
+import numpy as np
+
+
+class Breaks(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, how, after=400):
+        self.how, self.after, self.steps = how, after, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps > self.after:
+            if self.how == "raise":
+                raise RuntimeError("the joystick came off")
+            time.sleep(3_600)
+        return np.zeros(3, np.float32), 1.0, self.steps % 20 == 0, False, {}
+
+
+gymnasium.register("Raises-v0", entry_point=lambda: Breaks("raise"), max_episode_steps=100)
+gymnasium.register("Hangs-v0", entry_point=lambda: Breaks("hang"), max_episode_steps=100)
