@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.envs.host import HostStep, HostTask
-from rollax.training.host_program import HostEvaluator, HostLoop, HostProgram
+from rollax.training.host_pieces import HostLoop
+from rollax.training.host_program import HostEvaluator, HostProgram
 from rollax.types import Observation
 
 STACK, SIDE = 3, 2
@@ -100,8 +101,6 @@ def host_task(world: Frames, interval: int = 1, seconds: float = 60.0, **breaks:
     )
 
 
-def host_program(task: HostTask, config: Any, num_envs: int, rollout_length: int, overlap: bool) -> HostProgram:
+def host_program(task: HostTask, config: Any, num_envs: int, rollout_length: int, **options: Any) -> HostProgram:
     agent = config.build(task.spec(num_envs, rollout_length))
-    return HostProgram(
-        HostLoop(agent, task, num_envs, rollout_length), HostEvaluator(agent, task, 4, 50), overlap=overlap
-    )
+    return HostProgram(HostLoop(agent, task, num_envs, rollout_length), HostEvaluator(agent, task, 4, 50), **options)

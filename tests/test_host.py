@@ -17,9 +17,12 @@ from rollax.errors import EnvError
 SHAPES = {"double": (4, 1, 6), "rainbow": (4, 2, 6), "pqn": (4, 8, 0), "ppo": (4, 8, 0)}
 
 
-def run_outside(name, world, *, overlap, stops, interval=1, members=2, **changes):
+def run_outside(name, world, *, overlap, stops, interval=1, members=2, options=None, **changes):
+    options = options or {}
     num_envs, length, warm_up = SHAPES[name]
-    program = host_program(host_task(world, interval), small(name, **changes), num_envs, length, overlap)
+    program = host_program(
+        host_task(world, interval), small(name, **changes), num_envs, length, overlap=overlap, **options
+    )
     keys, hparams = seed_keys(*range(members)), stack_hparams(members, name)
     programs = program.compile(keys, hparams)
     state, _ = programs.init(keys, hparams)
@@ -58,6 +61,19 @@ def test_stops_do_not_change_a_bit(name):
     assert int(np.asarray(whole.learner.gradient_steps)[0]) > 0
 
 
+@pytest.mark.parametrize("name", ["double", "rainbow"])
+def test_a_memory_elsewhere_is_the_same(name):
+    """Drawn before the iteration's steps and told after them: with one step the same as at once."""
+    there = {"memory_device": jax.devices("cpu")[0]}
+    near, rows = run_outside(name, Frames(), overlap=True, stops=[6], gradient_steps=1)
+    far, far_rows = run_outside(name, Frames(), overlap=True, stops=[6], gradient_steps=1, options=there)
+    for one, other in zip(*map(jax.tree.leaves, (near.learner.params, far.learner.params)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    for one, other in zip(*map(jax.tree.leaves, (near.memory, far.memory)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3)
+    np.testing.assert_allclose(rows, far_rows, rtol=1e-3)
+
+
 def test_who_acts_is_one_rollout_behind():
     """With overlap as many rollouts are learnt from, less the one that waits."""
     behind, _ = run_outside("pqn", Frames(), overlap=True, stops=[9])
@@ -68,7 +84,7 @@ def test_who_acts_is_one_rollout_behind():
 @pytest.mark.parametrize(("how", "told"), [("raise", "on fire"), ("hang", "has not answered for 1 s")])
 def test_an_environment_that_breaks_ends_the_run_in_time(how, told):
     task = host_task(Frames(), seconds=1.0, breaks=30, how=how)
-    program = host_program(task, small("pqn"), 4, 8, True)
+    program = host_program(task, small("pqn"), 4, 8)
     keys, hparams = seed_keys(0), stack_hparams(1, "pqn")
     programs = program.compile(keys, hparams)
     state, _ = programs.init(keys, hparams)
@@ -79,7 +95,7 @@ def test_an_environment_that_breaks_ends_the_run_in_time(how, told):
 
 
 def test_evaluations_count_each_environment_once():
-    program = host_program(host_task(Frames(truncates=True)), small("pqn"), 4, 8, True)
+    program = host_program(host_task(Frames(truncates=True)), small("pqn"), 4, 8)
     keys, hparams = seed_keys(0, 1), stack_hparams(2, "pqn")
     learner = jax.jit(program.init)(keys, hparams)[0].learner
     result = program.play(learner, keys)

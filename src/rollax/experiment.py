@@ -76,6 +76,7 @@ class LoopConfig:
     learners: Literal["independent", "shared"] = "independent"  # Of several players: one for each, or one for all.
     agent_map: Literal["auto", "vmap", "map"] = "auto"  # Independent learners at once, or one after the other.
     overlap: bool = True  # Environments outside JAX are stepped while the agent learns from the rollout before.
+    replay_on: Literal["device", "host"] = "device"  # Where a replay of such environments is: with the learner or not.
     limits: ClassVar[dict[str, Limit]] = {"num_envs": COUNT, "rollout_length": COUNT, "warm_up_steps": COUNT_OR_NONE}
 
 

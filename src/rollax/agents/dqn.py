@@ -30,7 +30,7 @@ from rollax.agents.q_learner import QLearner
 from rollax.backups import GreedyBackup, MunchausenBackup
 from rollax.limits import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit
 from rollax.networks import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead, Streams
-from rollax.replay import PrioritizedReplay, Replay, UniformReplay
+from rollax.replay import PrioritizedReplay, Replay, Sample, UniformReplay
 from rollax.returns import BellmanError
 from rollax.ring import Batch
 from rollax.torsos import MLP, Torso
@@ -162,13 +162,23 @@ class DQN(QLearner):
 
     def ready_step(self, carry: tuple[DQNLearner, Any], key: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
         learner, memory = carry
-        hp, replay, env_steps = learner.hparams, self.config.replay, self.env_steps(learner)
         sample_key, loss_key = jax.random.split(key)
-        importance = linear(hp.importance_start, hp.importance_end, env_steps / hp.importance_steps)
-        sample = replay.sample(memory, sample_key, self.config.batch_size, hp.discount, importance, self.spec)
+        sample = self.draw(learner, memory, sample_key)
+        learner, priority, metrics = self.improve(learner, sample, loss_key)
+        return (learner, self.settle(learner.hparams, memory, sample.handle, priority)), metrics
+
+    def draw(self, learner: DQNLearner, memory: Any, key: Key) -> Sample:
+        """What the next gradient step learns from.  Of the learner it needs the numbers, not the weights."""
+        hp = learner.hparams
+        importance = linear(hp.importance_start, hp.importance_end, self.env_steps(learner) / hp.importance_steps)
+        return self.config.replay.sample(memory, key, self.config.batch_size, hp.discount, importance, self.spec)
+
+    def improve(self, learner: DQNLearner, sample: Sample, key: Key) -> tuple[DQNLearner, Array, Metrics]:
+        """The learner after a gradient step, and how wrong it was about each of the sample."""
+        hp, env_steps = learner.hparams, self.env_steps(learner)
 
         def weighted_loss(params: Params) -> tuple[Array, Array]:
-            error = self.bellman_error(params, learner, sample.batch, loss_key)
+            error = self.bellman_error(params, learner, sample.batch, key)
             return hp.loss_weight * jnp.mean(sample.weight * error.loss), error.priority
 
         (loss, priority), grads = jax.value_and_grad(weighted_loss, has_aux=True)(learner.params)
@@ -179,8 +189,11 @@ class DQN(QLearner):
         step = jnp.where(count % hp.target_period == 0, hp.target_step, 0.0)
         whole = (hp.sync_period > 0) & (count % jnp.maximum(hp.sync_period * self.updates, 1) == 0)
         target_params = optax.incremental_update(params, learner.target_params, jnp.where(whole, 1.0, step))
-        memory = replay.reprioritize(memory, sample.handle, priority, hp.priority_exponent, self.spec)
-        return (DQNLearner(hp, params, target_params, opt_state, count), memory), {"loss": loss}
+        return DQNLearner(hp, params, target_params, opt_state, count), priority, {"loss": loss}
+
+    def settle(self, hparams: DQNHParams, memory: Any, handle: Any, priority: Array) -> Any:
+        """The memory, told how wrong the learner was about a sample."""
+        return self.config.replay.reprioritize(memory, handle, priority, hparams.priority_exponent, self.spec)
 
     def bellman_error(self, params: Params, learner: DQNLearner, batch: Batch, key: Key) -> BellmanError:
         """One loss and one priority for each transition, whatever a return is made of."""

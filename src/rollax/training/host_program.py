@@ -10,123 +10,25 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.agents.base import Agent, Learner, Memory, Stepwise, own_axes
-from rollax.agents.players import Acting
+from rollax.agents.base import Agent, Learner
 from rollax.envs.base import Envs
 from rollax.envs.host import HostStep, HostTask, Stepper
 from rollax.training.evaluate import Best, Evaluation, keep_best
-from rollax.training.loop import Loop, TrainState
-from rollax.training.program import (
-    LIGHT,
-    LOG_ROWS,
-    NONE,
-    Program,
-    Programs,
-    evaluation_keys,
-    nbytes,
-    population_axes,
-    without_garbage_collection,
-)
-from rollax.types import Array, Key, Metrics, Observation, Transition
+from rollax.training.far_memory import far_pieces
+from rollax.training.host_pieces import HostLoop, Pieces, Raw, Shown, near_pieces, shown_shapes, slim
+from rollax.training.loop import TrainState
+from rollax.training.program import LOG_ROWS, NONE, Program, Programs, evaluation_keys, nbytes
+from rollax.types import Array, Key, Observation
 
 START_STREAM = 2**30  # beside the keys of iterations and evaluations: seeds of environments
-
-
-class Shown(NamedTuple):
-    """What all environments of all members show: arrays `[members, B, ...]`."""
-
-    shown: Any
-    fresh: Any  # whether an episode has just begun
-
-
-class Raw(NamedTuple):
-    """A rollout as it was collected: observations and actions on the device, one by one, the rest from the host."""
-
-    obs: tuple[Observation, ...]  # T of [members, B, ...]
-    action: tuple[Any, ...]
-    extras: tuple[Any, ...]
-    reward: Any  # [members, T, B], as are the flags
-    terminated: Any
-    truncated: Any
-    after: Shown  # what followed the last step
-    cut: Any  # what truncated episodes showed last: [members, B, ...], or of each step [members, T, B, ...]
-
-
-@dataclass(frozen=True)
-class HostLoop(Loop):
-    """The pure pieces of an iteration, each of one member."""
-
-    agent: Any  # an Agent that is Stepwise
-
-    @property
-    def parts(self) -> int:
-        """In how many equal parts an iteration's learning is sent to the device: at most one for each step."""
-        updates = self.agent.updates
-        return max(count for count in range(1, self.rollout_length + 1) if updates % count == 0)
-
-    @property
-    def one_cut(self) -> bool:
-        """Whether no environment can run out of time twice in a rollout."""
-        return self.task.truncation_interval >= self.rollout_length
-
-    def act(
-        self, learner: Learner, before: Observation, after: Shown, key: Key, *, explore: bool
-    ) -> tuple[Observation, Array, Any]:
-        obs = self.task.observe(before, after.shown, after.fresh)
-        return obs, *Acting(self.agent, learner, explore).all(obs, key)
-
-    def transitions(self, raw: Raw) -> Transition:
-        """The rollout `[T, B, ...]` of a member."""
-        obs = jax.tree.map(lambda *steps: jnp.stack(steps), *raw.obs)
-        action, extras = jax.tree.map(lambda *steps: jnp.stack(steps), *zip(raw.action, raw.extras, strict=True))
-        last = self.task.observe(raw.obs[-1], *raw.after)
-        next_obs = jax.tree.map(lambda seen, end: jnp.concatenate([seen[1:], end[None]]), obs, last)
-        if self.one_cut:
-            when = jnp.argmax(raw.truncated, axis=0), jnp.arange(self.num_envs)
-            cut_from = jax.tree.map(lambda x: x[when], obs)
-            cut = jax.tree.map(lambda x: x[None], self.task.observe(cut_from, raw.cut, jnp.zeros(self.num_envs, bool)))
-        else:
-            cut = self.task.observe(obs, raw.cut, jnp.zeros(raw.truncated.shape, bool))
-        next_obs = jax.tree.map(lambda end, seen: jnp.where(_expand(raw.truncated, seen), end, seen), cut, next_obs)
-        return Transition(obs, action, raw.reward, raw.terminated, raw.truncated, next_obs, extras)
-
-    def remember(self, memory: Memory, raw: Raw) -> Memory:
-        return self.agent.remember(memory, self.transitions(raw))
-
-    def begin(self, learner: Learner, memory: Memory, raw: Raw, key: Key) -> tuple[Any, Memory, Any, Metrics]:
-        """What learns, the memory, the lessons, and the sums of no metrics yet."""
-        (student, memory), lessons = self.agent.begin(learner, memory, self.transitions(raw), key)
-        shapes = jax.eval_shape(lambda: self.agent.step((student, memory), lessons, jnp.int32(0))[1])
-        return student, memory, lessons, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-
-    def part(
-        self, student: Any, memory: Memory, lessons: Any, sums: Metrics, number: Array
-    ) -> tuple[Any, Memory, Metrics]:
-        """One part of the learning."""
-        count = self.agent.updates // self.parts
-        (student, memory), metrics = self.agent.steps((student, memory), lessons, number * count, count)
-        return student, memory, jax.tree.map(lambda total, new: total + jnp.sum(new), sums, metrics)
-
-    def learnt(
-        self, state: TrainState, student: Any, memory: Memory, lessons: Any, sums: Metrics, raw: Raw, episodes: Array
-    ) -> tuple[TrainState, Memory]:
-        means = jax.tree.map(lambda total: total / self.agent.updates, sums)
-        learner, memory, metrics = self.agent.conclude((student, memory), lessons, means)
-        return self.conclude(state, learner, self.transitions(raw), metrics, tuple(episodes), learn=True), memory
-
-    def waited(self, state: TrainState, episodes: Array) -> TrainState:
-        """The state after an iteration without learning."""
-        numbers = jnp.concatenate([episodes, jnp.zeros(state.window.shape[-1] - len(episodes))])
-        return state._replace(iteration=state.iteration + 1, window=state.window + numbers)
 
 
 @dataclass(frozen=True)
@@ -190,15 +92,17 @@ class HostProgram(Program):
     loop: HostLoop
     evaluator: HostEvaluator
     overlap: bool = True  # Learn from a rollout while the next is collected.
+    memory_device: Any = None  # Where the memory is, if it is not where the learner is.
 
     def compile(self, keys: Key, hparams: Any) -> Programs:
         """The pieces, compiled side by side; environments are started by the first call of `warm_up` or `advance`."""
         began = time.perf_counter()
         state, best = self.shapes(keys, hparams)
-        pieces = compile_pieces(self.loop, state)
+        if self.memory_device is None:
+            pieces, temporary = near_pieces(self.loop, state)
+        else:
+            pieces, temporary = far_pieces(self.loop, state, self.memory_device)
         run = HostRun(self.loop, pieces, len(keys), self.overlap)
-        on_cpu = jax.default_backend() == "cpu"
-        init = jax.jit(self.init).lower(keys, hparams).compile(NONE if on_cpu else None)
 
         def evaluate(learner: Learner, keys: Key, iteration: Array, best: Best) -> tuple[Evaluation, Best]:
             result = self.evaluator(learner, evaluation_keys(keys, iteration))
@@ -209,84 +113,49 @@ class HostProgram(Program):
             self.evaluator.close()
 
         return Programs(
-            init=init,
+            init=self.compile_init(keys, hparams),
             warm_up=functools.partial(run.repeat, learn=False),
             advance=functools.partial(run.repeat, learn=True),
             evaluate=evaluate,
             compile_seconds=time.perf_counter() - began,
-            memory_bytes=nbytes((state, best)) + pieces.temporary_bytes,
+            memory_bytes=nbytes((state, best)) + temporary,
             close=close,
         )
+
+    def compile_init(self, keys: Key, hparams: Any) -> Callable[[Key, Any], tuple[TrainState, Best]]:
+        options = NONE if jax.default_backend() == "cpu" else None
+        if self.memory_device is None:
+            return jax.jit(self.init).lower(keys, hparams).compile(options)
+
+        def without_memory(keys: Key, hparams: Any) -> tuple[TrainState, Best]:
+            state, best = self.init(keys, hparams)
+            return state._replace(memory=()), best
+
+        slight = jax.jit(without_memory).lower(keys, hparams).compile(options)
+        place = jax.sharding.SingleDeviceSharding(self.memory_device)
+        memory = jax.jit(lambda keys, hparams: self.init(keys, hparams)[0].memory, out_shardings=place)
+
+        def begin(keys: Key, hparams: Any) -> tuple[TrainState, Best]:
+            state, best = slight(keys, hparams)
+            there = jax.device_put((keys, hparams), self.memory_device)
+            return state._replace(memory=memory(*there)), best
+
+        return begin
+
+    def restoring(self) -> Any:
+        """While a state is read back it must not fill the learner's device with what belongs elsewhere."""
+        return nullcontext() if self.memory_device is None else jax.default_device(self.memory_device)
+
+    def placed(self, state: TrainState, best: Best) -> tuple[TrainState, Best]:
+        if self.memory_device is None:
+            return state, best
+        memory = jax.device_put(state.memory, self.memory_device)
+        rest, best = jax.device_put((state._replace(memory=()), best), jax.devices()[0])
+        return rest._replace(memory=memory), best
 
     def play(self, learner: Learner, keys: Key) -> Evaluation:
         with closing(self.evaluator):
             return self.evaluator(learner, keys)
-
-
-class Pieces(NamedTuple):
-    """The compiled pieces of an iteration, for all members."""
-
-    keys: Callable
-    act: Callable
-    remember: Callable
-    begin: Callable
-    part: Callable
-    learnt: Callable
-    waited: Callable
-    interrupt: Callable
-    temporary_bytes: int
-
-
-def compile_pieces(loop: HostLoop, state: TrainState) -> Pieces:
-    """Compiles what an iteration is made of.  Memory is given up to the pieces that return it; nothing else is."""
-    members, length, envs = state.window.shape[0], loop.rollout_length, loop.num_envs
-    if not isinstance(loop.agent, Stepwise):
-        raise TypeError("an agent in environments outside JAX must learn in steps")
-
-    def struct(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((members, *shape), dtype)
-
-    shown = jax.tree.map(lambda x: struct((envs, *x.shape), x.dtype), shown_shapes(loop.task))
-    after = Shown(shown, struct((envs,), np.bool_))
-    memory, axes = state.memory, own_axes(state.memory)
-    slim = state._replace(memory=(), envs=())
-    slim_axes = population_axes(slim)
-    key = struct((), state.key.dtype)
-    act = jax.vmap(functools.partial(loop.act, explore=True))
-    obs, action, extras = jax.eval_shape(act, state.learner, state.envs.obs, after, key)
-    flags = struct((length, envs), np.bool_)
-    cut = shown if loop.one_cut else jax.tree.map(lambda x: struct((length, *x.shape[1:]), x.dtype), shown)
-    reward = struct((length, envs), np.float32)
-    raw = Raw((obs,) * length, (action,) * length, (extras,) * length, reward, flags, flags, after, cut)
-    begin = jax.vmap(loop.begin, in_axes=(0, axes, 0, 0), out_axes=(0, axes, 0, 0))
-    student, _, lessons, sums = jax.eval_shape(begin, state.learner, memory, raw, key)
-    number, episodes = jax.ShapeDtypeStruct((), np.int32), struct((3,), np.float32)
-    part = jax.vmap(loop.part, in_axes=(0, axes, 0, 0, None), out_axes=(0, axes, 0))
-    learnt = jax.vmap(loop.learnt, in_axes=(slim_axes, 0, axes, 0, 0, 0, 0), out_axes=(slim_axes, axes))
-
-    def keys(state: TrainState) -> tuple[tuple[Key, ...], Key]:
-        each, learn_key = jax.vmap(loop.keys, in_axes=(slim_axes,))(state)
-        return tuple(each[:, step, 0] for step in range(length)), learn_key
-
-    programs = {
-        "keys": (keys, (slim,), ()),
-        "act": (act, (state.learner, obs, after, key), ()),
-        "remember": (jax.vmap(loop.remember, in_axes=(axes, 0), out_axes=axes), (memory, raw), (0,)),
-        "begin": (begin, (state.learner, memory, raw, key), (1,)),
-        "part": (part, (student, memory, lessons, sums, number), (1,)),
-        "learnt": (learnt, (slim, student, memory, lessons, sums, raw, episodes), (2,)),
-        "waited": (jax.vmap(loop.waited, in_axes=(slim_axes, 0), out_axes=slim_axes), (slim, episodes), ()),
-        "interrupt": (jax.vmap(loop.agent.interrupt, in_axes=(axes, 0), out_axes=axes), (memory, obs), (0,)),
-    }
-    options = LIGHT if jax.default_backend() == "cpu" else None
-    with without_garbage_collection(), ThreadPoolExecutor(max_workers=4) as pool:
-        compiled = {
-            name: pool.submit(jax.jit(function, donate_argnums=donated).lower(*arguments).compile, options)
-            for name, (function, arguments, donated) in programs.items()
-        }
-    done = {name: program.result() for name, program in compiled.items()}
-    sizes = [analysis.temp_size_in_bytes for program in done.values() if (analysis := program.memory_analysis())]
-    return Pieces(**done, temporary_bytes=max(sizes, default=0) + 2 * nbytes((raw.obs, lessons)))
 
 
 class Absorption:
@@ -435,11 +304,6 @@ class HostRun:
         return jax.tree.map(put, cut, _members(step.last, self.shape))
 
 
-def slim(state: TrainState) -> TrainState:
-    """A state without what is large or outside."""
-    return state._replace(memory=(), envs=())
-
-
 def start(stepper: Stepper, keys: Key, shape: tuple[int, int]) -> Shown:
     """Starts all environments with seeds of their own."""
     bits = jax.vmap(lambda key: jax.random.bits(key, (shape[1],)))(keys)
@@ -447,20 +311,6 @@ def start(stepper: Stepper, keys: Key, shape: tuple[int, int]) -> Shown:
     return Shown(_members(stepper.reset(seeds), shape), np.ones(shape, bool))
 
 
-def shown_shapes(task: HostTask) -> Any:
-    """What one environment shows, as shapes."""
-    if task.one_hot:
-        return jax.ShapeDtypeStruct((), np.int32)
-    features = task.observation.features
-    if task.stack > 1:
-        return jax.ShapeDtypeStruct(features.shape[:-1], features.dtype)
-    return features
-
-
 def _members(tree: Any, shape: tuple[int, int]) -> Any:
     """Arrays `[N, ...]` as `[members, B, ...]`."""
     return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), tree)
-
-
-def _expand(flag: Array, like: Array) -> Array:
-    return flag.reshape(flag.shape + (1,) * (like.ndim - flag.ndim))

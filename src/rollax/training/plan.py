@@ -19,7 +19,8 @@ from rollax.envs.host import HostTask
 from rollax.errors import ConfigError, EnvError, ResourceError
 from rollax.experiment import Experiment, LoopConfig, Member, leaves, population, range_problems, resolve
 from rollax.training.evaluate import Best, Evaluator
-from rollax.training.host_program import HostEvaluator, HostLoop, HostProgram
+from rollax.training.host_pieces import HostLoop
+from rollax.training.host_program import HostEvaluator, HostProgram
 from rollax.training.jax_program import JaxProgram
 from rollax.training.loop import Loop, TrainState
 from rollax.training.program import Program, nbytes
@@ -78,6 +79,7 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
             raise
     if task is None or not experiment.steps_per_iteration > 0:
         raise ConfigError(problems)
+    problems += place_problems(experiment, task)
     spec = learner_spec(task, experiment.loop)
     choices = experiment.choices
     warm_up = experiment.iterations(experiment.loop.warm_up_steps)
@@ -115,6 +117,17 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
     )
 
 
+def place_problems(experiment: Experiment, task: Task | HostTask) -> list[str]:
+    """Whether the replay can be where it is wanted."""
+    if experiment.loop.replay_on == "device":
+        return []
+    if not isinstance(task, HostTask):
+        return ["replay_on=host is for environments outside JAX; leave it out, or see --capacity for a smaller replay"]
+    if not hasattr(experiment.choices, "replay"):
+        return [f"replay_on=host: {experiment.agent} has no replay; leave it out"]
+    return []
+
+
 def make_program(agent: Agent, task: Task | HostTask, experiment: Experiment, block: int) -> Program:
     """The way to run an agent where its environments are."""
     loop, record = experiment.loop, experiment.record
@@ -123,9 +136,16 @@ def make_program(agent: Agent, task: Task | HostTask, experiment: Experiment, bl
             HostLoop(agent, task, loop.num_envs, loop.rollout_length),
             HostEvaluator(agent, task, record.eval_episodes, record.max_episode_steps),
             overlap=loop.overlap,
+            memory_device=far_device(experiment),
         )
     evaluator = Evaluator(agent, task, record.eval_episodes, record.max_episode_steps)
     return JaxProgram(Loop(agent, task, loop.num_envs, loop.rollout_length), evaluator, block)
+
+
+def far_device(experiment: Experiment) -> Any:
+    """Where the memory is, if it is not to be where the learner is."""
+    apart = experiment.loop.replay_on == "host" and jax.default_backend() != "cpu"
+    return jax.devices("cpu")[0] if apart else None
 
 
 def learner_spec(task: Task | HostTask, loop: LoopConfig) -> EnvSpec:
@@ -159,6 +179,12 @@ def block_length(*boundaries: int) -> int:
 def check_memory(plan: Plan) -> None:
     """Refuses a run whose state cannot fit, with a replay that does.  A tenth is left to the programs."""
     needed, available = nbytes(plan.shapes()), int(available_bytes() * 0.9)
+    if far_device(plan.experiment) is not None:
+        held = nbytes(plan.shapes()[0].memory)
+        if held > int(host_bytes() * 0.9):
+            free = memory_size(host_bytes() * 0.9)
+            raise ResourceError(f"the replay needs {memory_size(held)}, but the machine has only {free} free")
+        needed -= held
     if needed <= available:
         return
     message = f"the run needs {memory_size(needed)} of memory, but only {memory_size(available)} are free"
@@ -177,6 +203,11 @@ def available_bytes() -> int:
     statistics = jax.devices()[0].memory_stats()
     if statistics and "bytes_limit" in statistics:
         return statistics["bytes_limit"] - statistics["bytes_in_use"]
+    return host_bytes()
+
+
+def host_bytes() -> int:
+    """Memory that is free on the machine."""
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         free = int(fields["MemAvailable"].split()[0]) * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -68,6 +68,14 @@ class Program:
     def compile(self, keys: Key, hparams: Any) -> Programs:
         """All programs."""
         raise NotImplementedError
+
+    def restoring(self) -> Any:
+        """A context in which a saved state is read."""
+        return nullcontext()
+
+    def placed(self, state: TrainState, best: Best) -> tuple[TrainState, Best]:
+        """What has been read, where it belongs."""
+        return state, best
 
     def play(self, learner: Learner, keys: Key) -> Evaluation:
         """An evaluation with these keys `[members]`, outside a run."""

@@ -180,8 +180,9 @@ def begin(session: Session, programs: Programs, path: Path | None) -> tuple[Trai
     plan = session.plan
     if path is not None:
         like = dict(zip(("train", "best"), plan.shapes(), strict=True))
-        restored = checkpoint.restore(path, like)
-        return restored["train"], restored["best"]
+        with plan.program.restoring():
+            restored = checkpoint.restore(path, like)
+        return plan.program.placed(restored["train"], restored["best"])
     state, best = programs.init(plan.keys, plan.hparams)
     if plan.experiment.init_from:
         params = starting_weights(plan.experiment.init_from, len(plan.members), state.learner.params)
