@@ -69,20 +69,28 @@ class MinAtarTorso(Torso):
 
 
 class NatureTorso(Torso):
-    """The network of Mnih et al. 2015 for 84 x 84 frames, up to its hidden dense layer."""
+    """The network of Mnih et al. 2015 for 84 x 84 frames, up to its hidden dense layer; or one of other layers."""
 
+    filters: tuple[int, ...] = (32, 64, 64)  # Of each convolution ...
+    windows: tuple[int, ...] = (8, 4, 3)  # ... the side of its window ...
+    strides: tuple[int, ...] = (4, 2, 1)  # ... and how far that moves.
     hidden: tuple[int, ...] = (512,)  # Units of each dense layer.
     layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
     precision: Precision = "float32"  # Of its products; weights and what it returns are float32.
-    limits: ClassVar[dict[str, Limit]] = {"hidden": COUNT}
+    limits: ClassVar[dict[str, Limit]] = {"filters": COUNT, "windows": COUNT, "strides": COUNT, "hidden": COUNT}
 
     def problems(self, observation: Observation) -> list[str]:
-        return image_problems("nature", observation, least=36)
+        if not len(self.filters) == len(self.windows) == len(self.strides):
+            return ["filters, windows and strides must be as many: one of each for every convolution"]
+        least = 1
+        for window, stride in reversed(list(zip(self.windows, self.strides, strict=True))):
+            least = (least - 1) * stride + window
+        return image_problems("nature", observation, least)
 
     @nn.compact
     def __call__(self, features: Any) -> Array:
         x = picture(features)
-        for channels, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+        for channels, size, stride in zip(self.filters, self.windows, self.strides, strict=True):
             layer = Conv(channels, (size, size), (stride, stride), scale=pixel_scale(x), dtype=self.precision)
             x = rectify(layer(x), self.layer_norm)
         x = x.reshape(x.shape[0], -1)

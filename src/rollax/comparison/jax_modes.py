@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,6 @@ from rollax.envs.treasurehunt import TreasureHunt
 from rollax.envs.treasurehunt.world import World
 from rollax.errors import ConfigError
 from rollax.experiment import Experiment
-from rollax.training.evaluate import Evaluator
 from rollax.training.loop import Loop, TrainState
 from rollax.training.plan import make_plan
 from rollax.training.program import LIGHT
@@ -84,7 +83,7 @@ class JaxMode:
 
     def greedy_returns(self, count: int, seed: int) -> list[float]:
         """Returns of epochs without random actions, from which nothing is learnt."""
-        evaluator = dataclasses.replace(cast(Evaluator, self.evaluator), episodes=count)
+        evaluator = dataclasses.replace(self.evaluator, episodes=count)
         alone = jax.tree.map(lambda leaf: leaf[None], self.state.learner)
         return np.asarray(jax.jit(evaluator)(alone, jax.random.key(seed)[None]).returns)[0].tolist()
 

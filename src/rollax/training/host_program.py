@@ -50,21 +50,13 @@ class HostEvaluator:
 
         return jax.jit(jax.vmap(decide, in_axes=(0, 0, 0, 0, None)))
 
-    @functools.cached_property
-    def open_steppers(self) -> dict[int, Stepper]:
-        """Environments that wait for the next evaluation, by the number of members: making them takes long."""
-        return {}
+    def stepper(self, members: int) -> Stepper:
+        """Environments for evaluations of so many members, which serve one after the other."""
+        return self.task.stepper(members * self.episodes)
 
-    def close(self) -> None:
-        for stepper in self.open_steppers.values():
-            stepper.close()
-        self.open_steppers.clear()
-
-    def __call__(self, learner: Learner, keys: Key) -> Evaluation:
+    def play(self, learner: Learner, keys: Key, stepper: Stepper) -> Evaluation:
+        """Evaluates a population: every leaf of the learner and the keys lead with the members."""
         shape = (len(keys), self.episodes)
-        if len(keys) not in self.open_steppers:
-            self.open_steppers[len(keys)] = self.task.stepper(len(keys) * self.episodes)
-        stepper = self.open_steppers[len(keys)]
         split = jax.vmap(lambda key: jax.random.split(key, 2))(keys)
         obs = jax.vmap(lambda _: self.task.blank_envs(self.episodes).obs)(jnp.arange(len(keys)))
         after = start(stepper, split[:, 0], shape)
@@ -102,24 +94,15 @@ class HostProgram(Program):
             pieces, temporary = near_pieces(self.loop, state)
         else:
             pieces, temporary = far_pieces(self.loop, state, self.memory_device)
-        run = HostRun(self.loop, pieces, len(keys), self.overlap)
-
-        def evaluate(learner: Learner, keys: Key, iteration: Array, best: Best) -> tuple[Evaluation, Best]:
-            result = self.evaluator(learner, evaluation_keys(keys, iteration))
-            return result, jax.jit(keep_best)(best, learner, result)
-
-        def close() -> None:
-            run.close()
-            self.evaluator.close()
-
+        run = HostRun(self.loop, self.evaluator, pieces, len(keys), self.overlap)
         return Programs(
             init=self.compile_init(keys, hparams),
             warm_up=functools.partial(run.repeat, learn=False),
             advance=functools.partial(run.repeat, learn=True),
-            evaluate=evaluate,
+            evaluate=run.evaluate,
             compile_seconds=time.perf_counter() - began,
             memory_bytes=nbytes((state, best)) + temporary,
-            close=close,
+            close=run.close,
         )
 
     def compile_init(self, keys: Key, hparams: Any) -> Callable[[Key, Any], tuple[TrainState, Best]]:
@@ -154,8 +137,8 @@ class HostProgram(Program):
         return rest._replace(memory=memory), best
 
     def play(self, learner: Learner, keys: Key) -> Evaluation:
-        with closing(self.evaluator):
-            return self.evaluator(learner, keys)
+        with closing(self.evaluator.stepper(len(keys))) as stepper:
+            return self.evaluator.play(learner, keys, stepper)
 
 
 class Absorption:
@@ -200,10 +183,11 @@ class Absorption:
 class HostRun:
     """A run in progress: environments, what they show, and the rollout that has not been absorbed yet."""
 
-    def __init__(self, loop: HostLoop, pieces: Pieces, members: int, overlap: bool):
-        self.loop, self.pieces, self.overlap = loop, pieces, overlap
+    def __init__(self, loop: HostLoop, evaluator: HostEvaluator, pieces: Pieces, members: int, overlap: bool):
+        self.loop, self.evaluator, self.pieces, self.overlap = loop, evaluator, pieces, overlap
         self.shape = (members, loop.num_envs)
         self.stepper: Stepper | None = None
+        self.evaluation_stepper: Stepper | None = None  # kept from one evaluation to the next: making it takes long
         self.pending: Raw | None = None
 
     def begin(self, state: TrainState) -> TrainState:
@@ -220,8 +204,16 @@ class HostRun:
         return state
 
     def close(self) -> None:
-        if self.stepper is not None:
-            self.stepper.close()
+        for stepper in (self.stepper, self.evaluation_stepper):
+            if stepper is not None:
+                stepper.close()
+
+    def evaluate(self, learner: Learner, keys: Key, iteration: Array, best: Best) -> tuple[Evaluation, Best]:
+        """As `JaxProgram.evaluate`."""
+        if self.evaluation_stepper is None:
+            self.evaluation_stepper = self.evaluator.stepper(len(keys))
+        result = self.evaluator.play(learner, evaluation_keys(keys, iteration), self.evaluation_stepper)
+        return result, jax.jit(keep_best)(best, learner, result)
 
     def cut_shapes(self) -> Any:
         members, envs = self.shape

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,20 +39,12 @@ class Programs(NamedTuple):
     close: Callable[[], None] = lambda: None  # ends what runs outside
 
 
-class Plays(Protocol):
-    """An evaluator, wherever its environments are."""
-
-    def __call__(self, learner: Learner, keys: Key) -> Evaluation:
-        """Evaluates a population: every leaf of the learner and the keys lead with the members."""
-        ...
-
-
 @dataclass(frozen=True)
 class Program:
     """A population's run before it is compiled."""
 
     loop: Loop
-    evaluator: Plays
+    evaluator: Any  # who plays greedily, where the environments are
     block: int = 1  # iterations that only run together: every stop must be a multiple of it away
 
     def init(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:

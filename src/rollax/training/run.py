@@ -183,6 +183,8 @@ def begin(session: Session, programs: Programs, path: Path | None) -> tuple[Trai
         with plan.program.restoring():
             restored = checkpoint.restore(path, like)
         return plan.program.placed(restored["train"], restored["best"])
+    if isinstance(plan.program, HostProgram):
+        session.console.progress("Starting the environments ...")
     state, best = programs.init(plan.keys, plan.hparams)
     if plan.experiment.init_from:
         params = starting_weights(plan.experiment.init_from, len(plan.members), state.learner.params)
