@@ -27,19 +27,23 @@ from rollax.training.program import LOG_ROWS
 from rollax.training.run import use_compile_cache
 
 
-def raw_rate(game: str, num_envs: int, seconds: float) -> float:
-    """Steps per second of the emulators alone."""
-    envs, random = AtariEnvs(rom_of(game), num_envs, Atari()), np.random.default_rng(0)
-    num_actions = Atari().task(game).num_actions
-    envs.reset(np.arange(num_envs, dtype=np.int32))
-    actions = random.integers(0, num_actions, (1_000, num_envs), dtype=np.int32)
-    for step in range(20):
-        envs.step(actions[step])
-    steps, began = 0, time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        envs.step(actions[steps % len(actions)])
-        steps += 1
-    return steps * num_envs / (time.perf_counter() - began)
+class Alone:
+    """Emulators with random actions, which can be timed again and again: making them takes long."""
+
+    def __init__(self, game: str, num_envs: int):
+        self.envs, self.num_envs = AtariEnvs(rom_of(game), num_envs, Atari()), num_envs
+        self.envs.reset(np.arange(num_envs, dtype=np.int32))
+        choices = Atari().task(game).num_actions
+        self.actions = np.random.default_rng(0).integers(0, choices, (1_000, num_envs), dtype=np.int32)
+        self.rate(1.0)
+
+    def rate(self, seconds: float) -> float:
+        """Steps per second."""
+        steps, began = 0, time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            self.envs.step(self.actions[steps % len(self.actions)])
+            steps += 1
+        return steps * self.num_envs / (time.perf_counter() - began)
 
 
 def compiled_rate(game: str, num_envs: int, seconds: float) -> float:
@@ -118,12 +122,15 @@ def main() -> None:
     use_compile_cache()
     game = f"ALE/{options.game}-v5"
     print(f"{game} on {jax.devices()[0].device_kind}", flush=True)
+    alone = None
     for agent in options.agents:
         training = Training(agent, game, options.num_envs, options.flags)
         count = training.plan.experiment.loop.num_envs
+        if alone is None or alone.num_envs != count:
+            alone = Alone(game, count)
         raws, rates = [], []
         for _ in range(options.repeats):
-            raws.append(raw_rate(game, count, options.seconds))
+            raws.append(alone.rate(options.seconds))
             rates.append(training.rate(options.seconds))
         ratio = statistics.median(rate / raw for rate, raw in zip(rates, raws, strict=True))
         print(
