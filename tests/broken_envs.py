@@ -1,4 +1,4 @@
-"""Gymnasium environments that break after a while: `gymnasium:broken_envs:Raises-v0` and `...:Hangs-v0`."""
+"""Gymnasium environments that break after a while, `gymnasium:broken_envs:Raises-v0` and `Hangs-v0`, and an odd one."""
 
 from __future__ import annotations
 
@@ -28,5 +28,27 @@ class Breaks(gymnasium.Env):
         return np.zeros(3, np.float32), 1.0, self.steps % 20 == 0, False, {}
 
 
+class Odd(gymnasium.Env):
+    """Shows several arrays; its actions are 1 and 2, and so are its rewards."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {"flags": gymnasium.spaces.Box(0, 1, (2,), bool), "place": gymnasium.spaces.Box(-9, 9, (3,), np.float64)}
+    )
+    action_space = gymnasium.spaces.Discrete(2, start=1)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.observe(), {}
+
+    def observe(self):
+        return {"flags": np.array([True, False]), "place": np.full(3, float(self.time))}
+
+    def step(self, action):
+        self.time += 1
+        return self.observe(), float(action), False, False, {}
+
+
+gymnasium.register("Odd-v0", entry_point=Odd, max_episode_steps=4)
 gymnasium.register("Raises-v0", entry_point=lambda: Breaks("raise"), max_episode_steps=100)
 gymnasium.register("Hangs-v0", entry_point=lambda: Breaks("hang"), max_episode_steps=100)

@@ -11,11 +11,10 @@ import pytest
 from test_cli import command, summary
 
 import rollax
-from rollax.envs import atari, registry
+from rollax.envs import atari, gymnasium_envs, registry
 from rollax.envs.atari import Atari, AtariEnvs
 from rollax.errors import ConfigError
-
-SMALL = {"torso": "mlp", "hidden": (16,), "layer_norm": False, "eval_episodes": 2, "max_episode_steps": 60}
+from rollax.watching import watch
 
 
 def tape(game, steps, seed=0):
@@ -110,6 +109,8 @@ def test_every_game_can_be_named():
         ("gymnasium:CartPol-v1", "CartPol"),
         ("gymnasium:LunarLander-v3", "needs what is not installed: .*[Bb]ox2"),
         ("gymnasium:Pendulum-v1", "no discrete actions"),
+        ("gymnasium:bad id", "bad id"),
+        ("gymnasium:ALE/Pong-v5", "names of their own: ALE/Pong-v5"),
     ],
 )
 def test_a_wrong_name_is_one_line(name, told):
@@ -147,14 +148,16 @@ def test_twenty_thousand_steps_of_a_game(tmp_path):
     assert "evaluation_epsilon 0.5" in played.stdout
     watched = command("watch", folder, "--max-steps", 12, "--out", tmp_path / "film.mp4")
     assert watched.returncode == 0, watched.stderr
+    assert "left after 12 steps, before its end, frame_skip 4" in watched.stdout
     assert (tmp_path / "film.mp4").stat().st_size > 1_000
 
 
 def test_a_replay_of_frames_is_resumed(tmp_path):
-    """Two seeds of Double DQN in one batch of emulators; the memory goes on, with a gap that no window crosses."""
+    """Two seeds of Rainbow in one batch of emulators, with a small network of convolutions in half precision."""
     experiment = rollax.make_experiment(
         "rainbow", env="ALE/Pong-v5", seeds=2, steps=480, num_envs=4, rollout_length=2, warm_up_steps=80, capacity=400,
-        batch_size=8, gradient_steps=1, stream_hidden=8, eval_steps=480, **{**SMALL, "layer_norm": False},
+        batch_size=8, gradient_steps=1, stream_hidden=8, eval_steps=480, eval_episodes=2, max_episode_steps=60,
+        filters=(4, 4), windows=(8, 4), strides=(8, 4), hidden=(8,), precision="bfloat16",
     )  # fmt: skip
     first = rollax.train(experiment, tmp_path / "run", quiet=True)
     assert first.exit_code == 0
@@ -185,11 +188,38 @@ def test_a_gymnasium_environment_is_learnt(tmp_path):
     assert result.summary["members"][0]["eval_return_mean"] > 150
 
 
+def test_environments_in_processes_of_their_own():
+    """Of several arrays, in double precision, with actions that begin at 1; a run's Ctrl-C is not theirs."""
+    task = registry.make("gymnasium:broken_envs:Odd-v0", gymnasium_envs.GymnasiumWorld(vectorization="async"))
+    assert jax.tree.map(lambda x: (x.shape, str(x.dtype)), task.observation.features) == {
+        "flags": ((2,), "bool"), "place": ((3,), "float32"),
+    }  # fmt: skip
+    stepper = task.stepper(2)
+    shown = stepper.reset(np.arange(2, dtype=np.int32))
+    assert shown["place"].dtype == np.float32
+    for number in range(1, 9):
+        stepper.submit(np.array([0, 1], np.int32))
+        step = stepper.result()
+        np.testing.assert_array_equal(step.reward, [1, 2])  # the action as the environment counts
+        assert step.truncated.all() == (number % 4 == 0)
+        if step.truncated.all():
+            np.testing.assert_array_equal(step.last["place"][:, 0], 4)
+            np.testing.assert_array_equal(step.shown["place"][:, 0], 0)
+    stepper.close()
+
+
+def test_what_cannot_be_filmed_is_told_first(tmp_path):
+    for name, told in (("film.avi", "must end in .gif or .mp4"), ("nowhere/film.mp4", "there is no folder")):
+        with pytest.raises(ConfigError, match=told):
+            watch(tmp_path / "no_run", out=tmp_path / name)
+
+
 def test_numbers_as_observations_become_flags():
     task = registry.make("gymnasium:FrozenLake-v1")
     assert task.observation.features.shape == (16,)
     shown = task.observe(task.blank_envs(3).obs, np.array([0, 5, 15]), np.ones(3, bool)).features
     np.testing.assert_array_equal(np.argmax(shown, axis=1), [0, 5, 15])
+    np.testing.assert_array_equal(task.see(np.array([3])).features, shown[:0].sum(0) + np.eye(16)[[3]])
     envs = task.open(3)
     assert envs.reset(np.arange(3)).dtype == np.int32
     envs.close()

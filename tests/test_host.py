@@ -36,7 +36,7 @@ def run_outside(name, world, *, overlap, stops, interval=1, members=2, options=N
 
 @pytest.mark.parametrize(("name", "truncates", "interval"), [("double", True, 1), ("pqn", True, 5), ("ppo", False, 8)])
 def test_an_environment_outside_learns_the_same_as_inside(name, truncates, interval):
-    """Weights, returns and lengths; and the memory, whose frames are stored once in both."""
+    """Weights, and the log's sums of returns, lengths and losses."""
     num_envs, length, warm_up = SHAPES[name]
     world = Frames(truncates=truncates)
     outside, rows = run_outside(name, world, overlap=False, stops=[5], interval=interval)
@@ -61,12 +61,12 @@ def test_stops_do_not_change_a_bit(name):
     assert int(np.asarray(whole.learner.gradient_steps)[0]) > 0
 
 
-@pytest.mark.parametrize("name", ["double", "rainbow"])
-def test_a_memory_elsewhere_is_the_same(name):
-    """Drawn before the iteration's steps and told after them: with one step the same as at once."""
+@pytest.mark.parametrize(("name", "steps"), [("double", 3), ("rainbow", 1)])
+def test_a_memory_elsewhere_is_the_same(name, steps):
+    """Drawn before the iteration's steps and told after them: the same, where no priority comes in between."""
     there = {"memory_device": jax.devices("cpu")[0]}
-    near, rows = run_outside(name, Frames(), overlap=True, stops=[6], gradient_steps=1)
-    far, far_rows = run_outside(name, Frames(), overlap=True, stops=[6], gradient_steps=1, options=there)
+    near, rows = run_outside(name, Frames(), overlap=True, stops=[6], gradient_steps=steps)
+    far, far_rows = run_outside(name, Frames(), overlap=True, stops=[6], gradient_steps=steps, options=there)
     for one, other in zip(*map(jax.tree.leaves, (near.learner.params, far.learner.params)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
     for one, other in zip(*map(jax.tree.leaves, (near.memory, far.memory)), strict=True):
@@ -79,6 +79,21 @@ def test_who_acts_is_one_rollout_behind():
     behind, _ = run_outside("pqn", Frames(), overlap=True, stops=[9])
     level, _ = run_outside("pqn", Frames(), overlap=False, stops=[8])
     np.testing.assert_array_equal(behind.learner.gradient_steps, level.learner.gradient_steps)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_state_shows_what_its_memory_led_to(overlap):
+    """After a resume that is the last observation before the interruption: one step after the newest row."""
+    state, _ = run_outside("double", Frames(episode_length=50), overlap=overlap, stops=[3], interval=50, members=1)
+    added = int(state.memory.added)
+    newest_row = np.asarray(state.memory.observations.features)[0, 0, added - 1, 0, 0]
+    assert np.asarray(state.envs.obs.features)[0, 0, 0, 0, -1] == newest_row + 1
+
+
+def test_an_episode_that_is_cut_too_soon_is_noticed():
+    """A promise of 9 steps between time limits, kept for 5: the ring would mix up their last frames."""
+    with pytest.raises(EnvError, match="cut an episode after 5 steps, but promises 9; say so with --least-time 5"):
+        run_outside("pqn", Frames(), overlap=True, stops=[3], interval=9)
 
 
 @pytest.mark.parametrize(("how", "told"), [("raise", "on fire"), ("hang", "has not answered for 1 s")])

@@ -276,7 +276,7 @@ PQN_ATARI: dict[str, Any] = {
     "rollout_length": 32,
     "warm_up_steps": 0,
     "layer_norm": True,
-    "epochs": 2,
+    "epochs": 4,
     "minibatches": 32,
     "learning_rate": 2.5e-4,
     "learning_rate_end": 0.0,
@@ -316,6 +316,7 @@ DQN_ATARI: dict[str, Any] = {
     "target_step": 1.0,
     "epsilon_end": 0.01,
     "epsilon_steps": 1e6,
+    "importance_steps": 1e7,
     "checkpoint_seconds": 600.0,  # a million frames are 7 GB
 }
 NOISY_ATARI: dict[str, Any] = {name: value for name, value in DQN_ATARI.items() if not name.startswith("epsilon")} | {

@@ -134,8 +134,9 @@ class PrioritizedReplay(Ring):
         return PrioritizedState(self.write(state.ring, rollout, spec), self.with_new(state, spec), state.largest)
 
     def interrupt(self, state: PrioritizedState, obs: Observation, spec: EnvSpec) -> PrioritizedState:
-        ring = self.interrupt_ring(state.ring, obs, spec)
-        return PrioritizedState(ring, self.with_new(state, spec), state.largest)
+        again = state.ring.added == state.ring.interrupted
+        tree = jax.tree.map(lambda old, new: jnp.where(again, old, new), state.tree, self.with_new(state, spec))
+        return PrioritizedState(self.interrupt_ring(state.ring, obs, spec), tree, state.largest)
 
     def with_new(self, state: PrioritizedState, spec: EnvSpec) -> SumTree:
         """The tree after a rollout: windows that it completed can be drawn, rows that it took the past from cannot."""

@@ -46,6 +46,7 @@ class RingState(NamedTuple):
     observations: Observation  # [B, rows + spares, ...]; of stacks the newest frame
     steps: Array  # uint32[B, rows, 2]: what else a row holds, as `pack` writes it
     added: Array  # rows written so far, of one environment
+    interrupted: Array | None = None  # what `added` was after the last interruption; None where there can be none
 
 
 class Row(NamedTuple):
@@ -125,6 +126,7 @@ class Ring:
             ),
             steps=jnp.zeros((spec.num_envs, layout.rows, 2), jnp.uint32),
             added=jnp.int32(0),
+            interrupted=jnp.int32(-1) if spec.restarts else None,
         )
 
     def write(self, state: RingState, rollout: Transition, spec: EnvSpec) -> RingState:
@@ -155,6 +157,7 @@ class Ring:
             observations=jax.tree.map(write_last, observations, newest(rollout.next_obs, spec)),
             steps=put(state.steps, steps, row),
             added=state.added + spec.rollout_length,
+            interrupted=state.interrupted,
         )
 
     def interrupt_ring(self, state: RingState, obs: Observation, spec: EnvSpec) -> RingState:
@@ -163,22 +166,25 @@ class Ring:
         Those get a row of their own, and the rollout's other rows with them: no window begins in any of these.
         """
         layout, length = self.layout(spec), spec.rollout_length
-        row, last = state.added % layout.rows, (state.added - 1) % layout.rows
+        # Where nothing has followed the last interruption, it stays the one that there was.
+        again = state.added == state.interrupted
+        first = state.added - jnp.where(again, length, 0)
+        row, last = first % layout.rows, (first - 1) % layout.rows
 
         def put(store: Array, values: Array) -> Array:
-            repeated = jnp.broadcast_to(values[:, None], (len(values), length, *values.shape[1:]))
-            return jax.lax.dynamic_update_slice_in_dim(store, repeated.astype(store.dtype), row, axis=1)
+            there = jax.lax.dynamic_slice_in_dim(store, row, length, axis=1)
+            new = jnp.where(again, there, values.astype(store.dtype))
+            return jax.lax.dynamic_update_slice_in_dim(store, new, row, axis=1)
 
         before = unpack(state.steps[:, last])
         stopped = before._replace(ending=jnp.where(before.ending == RUNNING, STOPPED, before.ending))
-        steps = state.steps.at[:, last].set(jnp.where(state.added > 0, pack(stopped), state.steps[:, last]))
+        steps = state.steps.at[:, last].set(jnp.where(first > 0, pack(stopped), state.steps[:, last]))
         distance = jnp.broadcast_to(1 + jnp.arange(length), (spec.num_envs, length))
         blank = jnp.broadcast_to(blank_frames(obs, spec), (spec.num_envs,))[:, None]
         nothing = jnp.zeros((spec.num_envs, length))
         fillers = pack(Row(distance, nothing, jnp.full(distance.shape, STOPPED), blank, jnp.bool_(True)))
-        steps = jax.lax.dynamic_update_slice_in_dim(steps, fillers, row, axis=1)
-        observations = jax.tree.map(put, state.observations, newest(obs, spec))
-        return RingState(observations, steps, state.added + length)
+        observations = jax.tree.map(lambda store, x: put(store, x[:, None]), state.observations, newest(obs, spec))
+        return RingState(observations, put(steps, fillers), first + length, first + length)
 
     def least_warm_up(self, spec: EnvSpec) -> int:
         return -(-(self.n_step + 1) // spec.rollout_length)

@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -20,6 +21,7 @@ from rollax.envs.base import Task
 from rollax.envs.host import HostTask
 from rollax.envs.pictures import Drawer, drawer_of
 from rollax.errors import ConfigError, EnvError
+from rollax.training.plan import make_plan
 from rollax.training.result import Policy, Result
 from rollax.types import Observation
 
@@ -89,9 +91,13 @@ def watch(
 ) -> tuple[Path, Ending]:
     """Lets a run's agent play an episode; returns the path of the moving picture and how the episode ended.
 
+    Where an ending depends on more than the environment's name, its `info` has the protocol too.
+
     Without `most` steps or a rate it is as long and as fast as suits the environment.  With a screen every moment is
     also shown there, as text if the environment has one, else as coloured blocks.
     """
+    target = Path(out) if out else Path(run_dir) / "watch.gif"
+    check_film(target)
     result = Result(Path(run_dir))
     policy = result.policy(member, best=best)
     if isinstance(policy.task, HostTask):
@@ -109,8 +115,11 @@ def watch(
             print(CLEAR + moment.text(), file=screen, flush=True)
             time.sleep(1 / rate)
     assert ending is not None
-    target = Path(out) if out else Path(run_dir) / "watch.gif"
-    return save_film(frames, target, rate), ending
+    protocol = make_plan(result.experiment).protocol
+    if protocol:
+        ending = ending._replace(info={**ending.info, **protocol})
+    save = save_video if target.suffix == ".mp4" else save_animation
+    return save(frames, target, rate), ending
 
 
 class Shot(NamedTuple):
@@ -138,17 +147,19 @@ def film(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | End
     task = policy.task
     if task.camera is None:
         raise ConfigError(f"env={name!r} cannot be drawn: it has no pictures in colours")
-    player, camera = task.open(1), task.camera()
-    try:
+    player, camera = task.stepper(1), task.camera_stepper()
+    with closing(player), closing(camera):
         seeds = np.array([seed], np.int32)
         shown, picture = player.reset(seeds), camera.reset(seeds)
         before, fresh, total = task.blank_envs(1).obs, jnp.ones(1, bool), 0.0
         for step in range(most):
-            obs = task.observe(before, jnp.asarray(shown), fresh)
+            obs = task.observe(before, shown, fresh)
             text = functools.partial(with_caption, as_blocks(picture[0]), step, total)
             yield Shot(picture[0], text)
             action = policy(obs, seed=seed + step).astype(np.int32)
-            played, filmed = player.step(action), camera.step(action)
+            player.submit(action)
+            camera.submit(action)
+            played, filmed = player.result(), camera.result()
             total += float(played.reward[0])
             if played.reward[0] != filmed.reward[0] or played.ended[0] != filmed.ended[0]:
                 raise EnvError(f"{name} does not play the same twice with the same seed and actions")
@@ -156,10 +167,7 @@ def film(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | End
                 yield Ending(total, step + 1, bool(played.terminated[0]), {})
                 return
             before, shown, picture, fresh = obs, played.shown, filmed.shown, jnp.zeros(1, bool)
-        yield Ending(total, most, False, {})
-    finally:
-        player.close()
-        camera.close()
+        yield Ending(total, most, False, {"left": f"after {most} steps, before its end"})
 
 
 def act(policy: Policy, scene: Scene, seed: int) -> np.ndarray:
@@ -196,33 +204,33 @@ def as_blocks(picture: np.ndarray, columns: int = 72) -> str:
     return "\n".join(lines)
 
 
-def save_film(frames: list[np.ndarray], target: Path, frames_per_second: int) -> Path:
-    """Writes pictures as an MP4 or an animated GIF, by the name's ending."""
-    if target.suffix == ".mp4":
-        return save_video(frames, target, frames_per_second)
-    if target.suffix != ".gif":
+def check_film(target: Path) -> None:
+    """Refuses a film that could not be written, before anything is played."""
+    if target.suffix not in (".gif", ".mp4"):
         raise ConfigError(f"out={target} must end in .gif or .mp4")
-    return save_animation(frames, target, frames_per_second)
+    if not target.parent.is_dir():
+        raise ConfigError(f"out={target} cannot be written: there is no folder {target.parent}")
+    if target.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise ConfigError(f"out={target} needs a video encoder: pip install 'rollax[video]', or name a .gif")
 
 
 def save_video(frames: list[np.ndarray], target: Path, frames_per_second: int) -> Path:
-    """An MP4, each pixel drawn as four: players of films want sizes in sixteens, and eyes larger pictures."""
-    if importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise ConfigError(f"out={target} needs a video encoder: pip install 'rollax[video]', or name a .gif")
+    """Writes pictures as an MP4, each pixel drawn as four: eyes want larger pictures, encoders even sizes."""
     import imageio_ffmpeg
 
-    large = [np.repeat(np.repeat(frame, 2, axis=0), 2, axis=1) for frame in frames]
-    height, width = large[0].shape[:2]
+    height, width = (2 * side for side in frames[0].shape[:2])
     writer = imageio_ffmpeg.write_frames(str(target), (width, height), fps=frames_per_second, macro_block_size=2)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # the encoder is a process of its own, begun by a fork
             writer.send(None)
-        for frame in large:
-            writer.send(np.ascontiguousarray(frame))
+        for frame in frames:
+            writer.send(np.ascontiguousarray(np.repeat(np.repeat(frame, 2, axis=0), 2, axis=1)))
         writer.close()
     except OSError as error:
         raise ConfigError(f"out={target} cannot be written: {error}") from error
+    if not target.exists() or not target.stat().st_size:
+        raise ConfigError(f"out={target} cannot be written: the encoder failed")
     return target
 
 

@@ -16,7 +16,8 @@ def successor_values(
 ) -> Array:
     """The value of the true successor of every step `[T, B]`; `noted` are those of the observations that were met.
 
-    Most successors are the next step's observation, whose value `act` has noted with the same weights.  What is
+    Most successors are the next step's observation, whose value `act` has noted, with the same weights or those of one
+    rollout before.  What is
     left are the rollout's last successors, and the ends that a time limit set: nobody acted there.
     """
     length, num_envs = rollout.reward.shape

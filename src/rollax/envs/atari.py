@@ -62,13 +62,13 @@ class Atari:
             open=lambda count: AtariEnvs(game, count, self),
             observation=Observation(jax.ShapeDtypeStruct((SIDE, SIDE, self.stack), np.uint8)),
             num_actions=18 if self.full_actions else _num_actions(game),
-            # Idle frames count as frames, so an episode may be cut that much earlier.
-            truncation_interval=(self.max_frames - self.noops - 1) // self.frame_skip,
+            # A promise, so rather less: should idle frames count as frames, an episode is cut that much earlier.
+            truncation_interval=max(1, (self.max_frames - self.noops - 1) // max(1, self.frame_skip)),
             stack=self.stack,
             clip_rewards=self.clip_rewards,
             seconds=self.env_seconds,
             camera=lambda: AtariEnvs(game, 1, self, colours=True),
-            pictures_per_second=max(1, 60 // self.frame_skip),
+            pictures_per_second=max(1, 60 // max(1, self.frame_skip)),
             protocol=(
                 ("frame_skip", self.frame_skip),
                 ("stack", self.stack),
@@ -120,7 +120,6 @@ class AtariEnvs:
         lost = info["lives"] < self.lives if self.life_loss else False
         self.lives = info["lives"]
         last = info["final_obs"][:, 0] if ended.any() else None
-        # ALE calls an episode that is over and out of time both.
         return HostStep(
             frames[:, 0], reward.astype(np.float32), terminated | (lost & ~truncated), truncated, ended, last
         )

@@ -24,11 +24,10 @@ def check_environment(name: str, steps: int) -> list[str]:
         f"{name}: {task.num_actions} actions, observation {features}",
         *([f"{task.players} players"] if task.players else []),
         "legal actions: " + ("all" if task.observation.legal is None else "a mask in each observation"),
-        "shapes and dtypes of reset and step agree",
     ]
     if isinstance(task, HostTask):
         return [*found, *check_outside(task, steps), "ok"]
-    return [*found, *check_inside(task, name, steps), "ok"]
+    return [*found, "shapes and dtypes of reset and step agree", *check_inside(task, name, steps), "ok"]
 
 
 def check_inside(task: Task, name: str, steps: int) -> list[str]:
@@ -92,13 +91,20 @@ def check_outside(task: HostTask, steps: int) -> list[str]:
             problems.append("reset with the same seed gives different observations")
         if _equal(first, other):
             found.append("note: reset gives the same observation whatever its seed")
-        ended = truncated = 0
+        ended, truncated, lengths = 0, 0, np.zeros(NUM_ENVS, int)
         for _ in range(steps):
             stepper.submit(random.integers(0, task.num_actions, NUM_ENVS, dtype=np.int32))
             step = stepper.result()
-            ended, truncated = ended + int(step.ended.sum()), truncated + int(step.truncated.sum())
+            cut = step.truncated & ~step.terminated
+            ended, truncated, lengths = ended + int(step.ended.sum()), truncated + int(cut.sum()), lengths + 1
+            if np.any(lengths[cut] < task.truncation_interval):
+                problems.append(f"an episode was cut before the {task.truncation_interval} steps it promises")
+            lengths[step.ended] = 0
+            if any(a.shape != b.shape or a.dtype != b.dtype for a, b in _pairs(first, step.shown)):
+                problems.append("the observations of reset and step differ in shape or dtype")
             if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((step.shown, step.reward))):
                 problems.append("an observation or a reward is not finite")
+            if problems:
                 break
     finally:
         stepper.close()
@@ -117,5 +123,8 @@ def _reset_keys(*seeds: int) -> list[jax.Array]:
 
 
 def _equal(left, right) -> bool:
-    pairs = zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
-    return all(np.array_equal(a, b) for a, b in pairs)
+    return all(np.array_equal(a, b) for a, b in _pairs(left, right))
+
+
+def _pairs(left, right) -> list[tuple]:
+    return list(zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True))

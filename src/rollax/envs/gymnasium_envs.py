@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import multiprocessing
+import signal
 import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -12,7 +15,7 @@ import numpy as np
 
 from rollax.envs.host import HostStep, HostTask
 from rollax.errors import ConfigError, EnvError
-from rollax.limits import POSITIVE, Limit
+from rollax.limits import COUNT_OR_NONE, POSITIVE, Limit
 from rollax.types import Observation
 
 PREFIX = "gymnasium:"
@@ -23,11 +26,14 @@ class GymnasiumWorld:
     """How environments of Gymnasium are stepped."""
 
     vectorization: Literal["sync", "async"] = "sync"  # One after the other, or each in a process of its own.
+    least_time: int = 0  # Episodes that time runs out for are at least so long; 0 for the limit that is registered.
     env_seconds: float = 60.0  # A step that takes longer ends the run.
-    limits: ClassVar[dict[str, Limit]] = {"env_seconds": POSITIVE}
+    limits: ClassVar[dict[str, Limit]] = {"least_time": COUNT_OR_NONE, "env_seconds": POSITIVE}
 
     def task(self, name: str) -> HostTask:
         gymnasium = _gymnasium(name)
+        if name.startswith(f"{PREFIX}ALE/"):
+            raise ConfigError(f"env={name!r}: Atari's games have names of their own: {name.removeprefix(PREFIX)}")
         single = _made(name, lambda: gymnasium.make(name.removeprefix(PREFIX)))
         space, spec = single.action_space, single.spec
         if not isinstance(space, gymnasium.spaces.Discrete):
@@ -46,7 +52,7 @@ class GymnasiumWorld:
             open=lambda count: GymnasiumEnvs(name, count, self, int(space.start), seen if states else None),
             observation=Observation(features),
             num_actions=int(space.n),
-            truncation_interval=max(1, spec.max_episode_steps or 1),
+            truncation_interval=self.least_time or max(1, spec.max_episode_steps or 1),
             one_hot=states,
             seconds=self.env_seconds,
             camera=(lambda: GymnasiumCamera(name, int(space.start))) if "rgb_array" in drawn else None,
@@ -60,15 +66,14 @@ class GymnasiumEnvs:
     def __init__(self, name: str, count: int, world: GymnasiumWorld, first_action: int, states: Any):
         gymnasium = _gymnasium(name)
         self.first_action, self.states = first_action, states
-        options: dict[str, Any] = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
+        makers = [functools.partial(_one, name.removeprefix(PREFIX))] * count
+        mode = gymnasium.vector.AutoresetMode.SAME_STEP
         if world.vectorization == "async":
-            options["context"] = "spawn"  # a fork of a process with JAX's threads would hang
-        self.envs = _made(
-            name,
-            lambda: gymnasium.make_vec(
-                name.removeprefix(PREFIX), count, vectorization_mode=world.vectorization, vector_kwargs=options
-            ),
-        )
+            # A fork of a process with JAX's threads would hang.
+            vector = functools.partial(gymnasium.vector.AsyncVectorEnv, context="spawn")
+        else:
+            vector = gymnasium.vector.SyncVectorEnv
+        self.envs = _made(name, lambda: vector(makers, autoreset_mode=mode))
 
     def reset(self, seeds: np.ndarray) -> Any:
         return self._copied(self.envs.reset(seed=[int(seed) for seed in seeds])[0])
@@ -115,6 +120,17 @@ class GymnasiumCamera:
         self.env.close()
 
 
+def _one(id_: str) -> Any:
+    """One environment, here or in a process of its own, whose end is for the run to decide."""
+    if multiprocessing.parent_process() is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import gymnasium
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return gymnasium.make(id_)
+
+
 def _gymnasium(name: str) -> Any:
     if importlib.util.find_spec("gymnasium") is None:
         raise ConfigError(f"env={name!r} needs Gymnasium: pip install 'rollax[atari]'")
@@ -132,7 +148,7 @@ def _made(name: str, make: Any) -> Any:
             return make()
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise ConfigError(f"env={name!r} needs what is not installed: {_line(error)}") from error
-    except gymnasium.error.UnregisteredEnv as error:
+    except gymnasium.error.Error as error:
         raise ConfigError(f"env={name!r}: {_line(error)}") from error
     except Exception as error:
         raise EnvError(f"{name} cannot be made: {type(error).__name__}: {_line(error)}") from error

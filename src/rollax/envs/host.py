@@ -87,13 +87,16 @@ class HostTask:
 
     def observe(self, before: Observation, shown: Any, fresh: Array) -> Observation:
         """What an agent sees: `shown`, after what it saw before, which a fresh episode knows nothing of."""
-        if self.one_hot:
-            return Observation(jax.nn.one_hot(shown, self.one_hot))
         if self.stack == 1:
-            dtypes = jax.tree.map(lambda x: x.dtype, self.observation.features)
-            return Observation(jax.tree.map(lambda x, dtype: jnp.asarray(x, dtype), shown, dtypes))
+            return self.see(jax.tree.map(jnp.asarray, shown))
         older = jnp.where(fresh[..., None, None, None], 0, before.features[..., 1:])
         return Observation(jnp.concatenate([older, shown[..., None]], axis=-1))
+
+    def see(self, raw: Any) -> Observation:
+        """An observation as an agent sees it: numbers as flags.  Of frames it must be the whole stack."""
+        if self.one_hot:
+            return Observation(jax.nn.one_hot(raw, self.one_hot))
+        return Observation(raw)
 
     def lesson_reward(self, reward: np.ndarray) -> np.ndarray:
         """The rewards that a learner is told."""
@@ -101,6 +104,11 @@ class HostTask:
 
     def stepper(self, num_envs: int) -> Stepper:
         return Stepper(self.name, lambda: self.open(num_envs), self.seconds, self.seconds + num_envs * OPENING_SECONDS)
+
+    def camera_stepper(self) -> Stepper:
+        """One environment like the others that shows a picture in colours; there must be a camera."""
+        assert self.camera is not None
+        return Stepper(self.name, self.camera, self.seconds, self.seconds + OPENING_SECONDS)
 
 
 class Stepper:
@@ -139,7 +147,7 @@ class Stepper:
             ) from None
         if isinstance(answer, RollaxError):
             raise answer
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise EnvError(f"{self.name} fails with {type(answer).__name__}: {answer}") from answer
         return answer
 
@@ -155,7 +163,7 @@ class Stepper:
             try:
                 envs = envs or open_envs()
                 self.answers.put(getattr(envs, method)(argument))
-            except Exception as error:
+            except BaseException as error:  # whatever it is, it must reach who asked
                 self.answers.put(error)
         if envs is not None:
             envs.close()

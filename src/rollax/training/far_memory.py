@@ -158,6 +158,7 @@ def far_pieces(loop: HostLoop, state: TrainState, device: Any) -> tuple[Pieces, 
         begin=begin_iteration,
         part=one_part,
         learnt=end_iteration,
+        warmed=programs["warmed"],
         waited=programs["waited"],
         interrupt=lambda memory, obs: programs["interrupt"](memory, away(obs)),
     )

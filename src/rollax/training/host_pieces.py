@@ -102,8 +102,13 @@ class HostLoop(Loop):
         learner, memory, metrics = self.agent.conclude((student, memory), lessons, means)
         return self.conclude(state, learner, self.transitions(raw), metrics, tuple(episodes), learn=True), memory
 
+    def warmed(self, state: TrainState, raw: Raw, episodes: Array) -> TrainState:
+        """The state after an iteration that has remembered a rollout and not learnt."""
+        rollout, metrics = self.transitions(raw), self.no_metrics()
+        return self.conclude(state, state.learner, rollout, metrics, tuple(episodes), learn=False)
+
     def waited(self, state: TrainState, episodes: Array) -> TrainState:
-        """The state after an iteration without learning."""
+        """The state after an iteration that has only collected."""
         numbers = jnp.concatenate([episodes, jnp.zeros(state.window.shape[-1] - len(episodes))])
         return state._replace(iteration=state.iteration + 1, window=state.window + numbers)
 
@@ -117,7 +122,8 @@ class Pieces(NamedTuple):
     begin: Callable  # (learner, memory, raw, key) -> who learns, memory, lessons, sums of metrics
     part: Callable  # (who learns, memory, lessons, sums, number) -> who learns, memory, sums
     learnt: Callable  # (slim state, who learns, memory, lessons, sums, raw, episodes) -> slim state, memory
-    waited: Callable  # (slim state, episodes) -> slim state
+    warmed: Callable  # (slim state, raw, episodes) -> slim state: nothing was learnt
+    waited: Callable  # (slim state, episodes) -> slim state: nor was there a rollout
     interrupt: Callable  # (memory, observations) -> memory
 
 
@@ -170,10 +176,12 @@ def common_sources(loop: HostLoop, shapes: Shapes) -> dict[str, Source]:
         return tuple(each[:, step, 0] for step in range(loop.rollout_length)), learn_key
 
     act = jax.vmap(functools.partial(loop.act, explore=True))
+    warmed = jax.vmap(loop.warmed, in_axes=(axes, 0, 0), out_axes=axes)
     waited = jax.vmap(loop.waited, in_axes=(axes, 0), out_axes=axes)
     return {
         "keys": Source(keys, (shapes.slim,)),
         "act": Source(act, (shapes.learner, shapes.obs, shapes.after, shapes.key)),
+        "warmed": Source(warmed, (shapes.slim, shapes.raw, shapes.episodes)),
         "waited": Source(waited, (shapes.slim, shapes.episodes)),
     }
 

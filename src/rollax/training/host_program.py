@@ -21,6 +21,7 @@ import numpy as np
 from rollax.agents.base import Agent, Learner
 from rollax.envs.base import Envs
 from rollax.envs.host import HostStep, HostTask, Stepper
+from rollax.errors import EnvError
 from rollax.training.evaluate import Best, Evaluation, keep_best
 from rollax.training.far_memory import far_pieces
 from rollax.training.host_pieces import HostLoop, Pieces, Raw, Shown, near_pieces, shown_shapes, slim
@@ -69,7 +70,7 @@ class HostEvaluator:
             ended, truncated, reward = (x.reshape(shape) for x in (done.ended, done.truncated, done.reward))
             returns += np.where(running, reward, 0.0)
             lengths += running
-            cut = np.where(running & ended, truncated, cut)
+            cut = np.where(running & ended, truncated & ~done.terminated.reshape(shape), cut)
             running = running & ~ended
             if not running.any():
                 break
@@ -172,8 +173,10 @@ class Absorption:
     def finish(self, episodes: np.ndarray) -> TrainState:
         """The state after all of it, with the sums over an iteration's episodes."""
         self.advance(1.0)
-        if not self.parts:
+        if self.raw is None:
             return self.pieces.waited(slim(self.state), episodes)._replace(memory=self.memory)
+        if not self.parts:
+            return self.pieces.warmed(slim(self.state), self.raw, episodes)._replace(memory=self.memory)
         new, memory = self.pieces.learnt(
             slim(self.state), self.student, self.memory, self.lessons, self.sums, self.raw, episodes
         )
@@ -186,6 +189,7 @@ class HostRun:
     def __init__(self, loop: HostLoop, evaluator: HostEvaluator, pieces: Pieces, members: int, overlap: bool):
         self.loop, self.evaluator, self.pieces, self.overlap = loop, evaluator, pieces, overlap
         self.shape = (members, loop.num_envs)
+        self.observe = jax.jit(jax.vmap(loop.task.observe))
         self.stepper: Stepper | None = None
         self.evaluation_stepper: Stepper | None = None  # kept from one evaluation to the next: making it takes long
         self.pending: Raw | None = None
@@ -235,7 +239,8 @@ class HostRun:
                 rows[:, iteration // log - first // log] = np.asarray(state.window)
             if ended:
                 state = state._replace(window=jnp.zeros_like(state.window))
-        obs = self.obs if self.pending is None else self.pending.obs[0]
+        # What the last remembered row led to.
+        obs = self.observe(self.obs, *self.after) if self.pending is None else self.pending.obs[0]
         envs = Envs((), obs, jnp.asarray(self.returns), jnp.asarray(self.lengths))
         return state._replace(envs=envs), jnp.asarray(rows)
 
@@ -275,6 +280,15 @@ class HostRun:
         reward = self.loop.task.lesson_reward(reward)
         return Raw(tuple(seen), tuple(actions), tuple(noted), reward, terminated, truncated, self.after, cut), sums
 
+    def check_promise(self, length: int) -> None:
+        """Raises EnvError for an episode that was cut sooner than the environment promises: a replay relies on it."""
+        task = self.loop.task
+        if length < task.truncation_interval:
+            raise EnvError(
+                f"{task.name} cut an episode after {length} steps, but promises {task.truncation_interval}; "
+                f"say so with --least-time {length}, or 1 to promise nothing"
+            )
+
     def note(self, step: HostStep, number: int, sums: np.ndarray, cut: Any) -> Any:
         """Adds a step to its episodes' sums; returns what truncated episodes showed last, with those of this step."""
         reward, truncated, ended = (x.reshape(self.shape) for x in (step.reward, step.truncated, step.ended))
@@ -283,9 +297,11 @@ class HostRun:
         if not ended.any():
             return cut
         sums += np.stack([np.sum(np.where(ended, x, 0), axis=1) for x in (1, self.returns, self.lengths)], axis=1)
+        lengths = self.lengths.copy()
         self.returns[ended], self.lengths[ended] = 0, 0
         if not truncated.any():
             return cut
+        self.check_promise(int(lengths[truncated].min()))
 
         def put(store: Any, last: np.ndarray) -> np.ndarray:
             store = np.array(store)

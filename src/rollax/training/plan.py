@@ -27,6 +27,7 @@ from rollax.training.program import Program, nbytes
 from rollax.types import EnvSpec, Key
 
 LARGEST_BLOCK = 64
+EVALUATION_CHOICES = ("evaluation_epsilon", "evaluation_draws")
 
 
 class Plan(NamedTuple):
@@ -52,9 +53,9 @@ class Plan(NamedTuple):
         task = self.program.loop.task
         if not isinstance(task, HostTask) or not task.protocol:
             return {}
-        choices = self.experiment.choices
-        own = ("evaluation_epsilon", "evaluation_draws")
-        return dict(task.protocol) | {name: getattr(choices, name) for name in own if hasattr(choices, name)}
+        choices, limit = self.experiment.choices, self.experiment.record.max_episode_steps
+        own = {name: getattr(choices, name) for name in EVALUATION_CHOICES if hasattr(choices, name)}
+        return dict(task.protocol) | {"max_episode_steps": limit} | own
 
     def shapes(self) -> tuple[TrainState, Best]:
         return self.program.shapes(self.keys, self.hparams)
@@ -189,7 +190,7 @@ def check_memory(plan: Plan) -> None:
         return
     message = f"the run needs {memory_size(needed)} of memory, but only {memory_size(available)} are free"
     replay = getattr(plan.experiment.choices, "replay", None)
-    if replay is not None:
+    if replay is not None and far_device(plan.experiment) is None:
         held = nbytes(plan.shapes()[0].memory)
         unit = plan.steps_per_iteration
         fits = int((available - (needed - held)) / held * replay.capacity * 0.95) // unit * unit

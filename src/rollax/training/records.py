@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import platform
@@ -19,6 +20,7 @@ from rollax.training.loop import WINDOW_COLUMNS, Health
 from rollax.training.plan import Plan, available_bytes, memory_size
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
+EXTRAS = ("ale-py", "gymnasium")
 
 
 def failures(plan: Plan, health: Health) -> dict[int, dict[str, Any]]:
@@ -156,7 +158,8 @@ def _finite(cell: str | None) -> float | None:
 def versions() -> dict[str, str]:
     """Of Python, this library (which may run from its source) and the packages that decide what is computed."""
     own = {"python": platform.python_version(), "rollax": rollax.__version__}
-    return own | {name: version(name) for name in PACKAGES}
+    there = {name for name in EXTRAS if importlib.util.find_spec(name.replace("-", "_"))}
+    return own | {name: version(name) for name in (*PACKAGES, *sorted(there))}
 
 
 def machine() -> dict[str, Any]:

@@ -38,10 +38,8 @@ class Policy:
         An observation is what the environment shows, or an `Observation` with a mask of legal actions.
         """
         raw = jax.tree.map(jnp.asarray, observation)
-        if isinstance(raw, Observation):
-            obs = raw
-        elif isinstance(self.task, HostTask):
-            obs = Observation(raw)
+        if isinstance(self.task, HostTask):
+            obs = raw if isinstance(raw, Observation) else self.task.see(raw)
         else:
             obs = self.task.observe(raw)
         together = (self.task.players,) if self.task.players else ()

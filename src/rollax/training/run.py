@@ -38,7 +38,7 @@ from rollax.training.plan import Plan, check_memory, make_plan, memory_size
 from rollax.training.program import LOG_ROWS, Programs
 from rollax.training.result import Result, starting_weights
 
-FIRST_CHUNK = 32  # iterations, before it is known how long one takes
+FIRST_CHUNK = 32  # iterations
 # Fields in which a checkpoint may differ from the folder's configuration: they do not change what is computed.
 FREE_FIELDS = ("steps", "record.checkpoint_seconds", "record.keep_checkpoints", "record.chunk_seconds")
 
@@ -161,7 +161,8 @@ def announce(session: Session, path: Path | None) -> None:
     session.console.say(f"Run folder: {session.folder.path}" + (f" (resumed from {path.name})" if path else ""))
     if isinstance(plan.program, HostProgram):
         envs = experiment.loop.num_envs * len(plan.members)
-        session.console.say(f"{envs} environments outside JAX, stepped while the agent learns")
+        how = "stepped while the agent learns" if experiment.loop.overlap else "stepped, then learnt from"
+        session.console.say(f"{envs} environments outside JAX, {how}")
         if path is not None:
             session.console.say("Learner and memory go on exactly as they were; the environments begin new episodes.")
     session.console.progress("Compiling ...")
@@ -236,7 +237,7 @@ def advance(
 
 def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
     """The iteration at which the next chunk ends: after about `chunk_seconds`, or where something must happen."""
-    length = FIRST_CHUNK if pace is None else int(plan.experiment.record.chunk_seconds / pace)
+    length = first_chunk(plan) if pace is None else int(plan.experiment.record.chunk_seconds / pace)
     block = plan.program.block
     boundaries = [
         iteration + max(1, length // block) * block,
@@ -247,6 +248,11 @@ def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
     if iteration < plan.warm_up:
         boundaries.append(plan.warm_up)
     return min(boundaries)
+
+
+def first_chunk(plan: Plan) -> int:
+    """Iterations of the first chunk, before it is known how long one takes."""
+    return 1 if isinstance(plan.program, HostProgram) else FIRST_CHUNK
 
 
 def note_failures(session: Session, state: TrainState) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import jax
 
 from rollax.envs import registry
+from rollax.envs.host import HostTask
 from rollax.errors import ConfigError
 from rollax.experiment import Experiment
 from rollax.training.plan import available_bytes, make_plan, memory_size
@@ -28,7 +29,9 @@ def fit_to_device(experiment: Experiment) -> tuple[Experiment, str]:
         )
     backend, free = jax.default_backend(), available_bytes()
     enough = ENOUGH.get(backend, ENOUGH["cpu"])
-    task = registry.make_inside(experiment.env, experiment.world)
+    task = registry.make(experiment.env, experiment.world)
+    if isinstance(task, HostTask):
+        raise ConfigError(f"auto_tune is for environments in JAX; of {experiment.env} set --num-envs yourself")
     counts = [2**power for power in range(enough.bit_length())]
     dividing = [n for n in counts if not experiment.choices.problems(task.spec(n, experiment.loop.rollout_length))]
     if not dividing:
