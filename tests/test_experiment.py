@@ -80,14 +80,20 @@ def test_quantile_presets_learn_quantiles():
     quantile = {agent for agent, head in heads.items() if isinstance(head, QuantileHead | ImplicitQuantileHead)}
     assert quantile == {"qr", "iqn", "irainbow"}
     for name in PRESETS:
-        agent, env = [*name.split("/"), "Acrobot-v1"][:2]
+        agent, env = agent_and_env(name)
         if agent in quantile:
             assert make_experiment(agent, env=env, preset=name).hparams.huber_kappa <= 1.0, name
 
 
+def agent_and_env(preset):
+    """An agent and an environment that a preset is for."""
+    agent, env = [*preset.split("/"), "Acrobot-v1"][:2]
+    return agent, "ALE/Pong-v5" if env == "ALE" else env
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_makes_a_plan(name):
-    agent, env = [*name.split("/"), "Acrobot-v1"][:2]
+    agent, env = agent_and_env(name)
     plan = make_plan(make_experiment(agent, env=env, preset=name))
     assert plan.total > plan.warm_up >= 0
 

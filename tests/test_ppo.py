@@ -31,9 +31,7 @@ def collected(made, rollout_length=6):
     program = make_program(made, small("ppo", minibatches=2), 4, rollout_length)
     state = start(program, seed_keys(0), stack_hparams(1, "ppo", reward_scale=0.5), warm_up=1)
     state = jax.tree.map(lambda leaf: leaf[0] if leaf.ndim else leaf, state)
-    _, rollout, _ = program.loop.collect(
-        state.learner, state.envs, jax.random.split(jax.random.key(3), (program.loop.rollout_length, 2))
-    )
+    _, rollout, _ = program.loop.collect(state.learner, state.envs, jax.random.key(3))
     return program.loop.agent, state.learner, rollout
 
 
@@ -161,9 +159,7 @@ def test_nothing_has_moved_before_the_first_gradient_step(observations):
     for done in (0, 3):
         state = run(keys, hparams, done)
         state = jax.tree.map(lambda leaf: leaf[0] if leaf.ndim else leaf, state)
-        _, rollout, _ = program.loop.collect(
-            state.learner, state.envs, jax.random.split(jax.random.key(3), (program.loop.rollout_length, 2))
-        )
+        _, rollout, _ = program.loop.collect(state.learner, state.envs, jax.random.key(3))
         log_policy, _ = program.loop.agent.judge(state.learner.params, flatten_time(rollout.obs))
         ratio = jnp.exp(of_action(log_policy, rollout.action.reshape(-1)) - rollout.extras.log_prob.reshape(-1))
         np.testing.assert_allclose(ratio, 1.0, atol=1e-5)

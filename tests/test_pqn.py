@@ -26,9 +26,7 @@ def collected(made, rollout_length=6, num_envs=4, **changes):
     program = make_program(made, small("pqn", **changes), num_envs, rollout_length)
     state = start(program, seed_keys(0), stack_hparams(1, "pqn", epsilon_start=0.5), warm_up=1)
     state = jax.tree.map(lambda leaf: leaf[0] if leaf.ndim else leaf, state)
-    _, rollout, _ = program.loop.collect(
-        state.learner, state.envs, jax.random.split(jax.random.key(3), (program.loop.rollout_length, 2))
-    )
+    _, rollout, _ = program.loop.collect(state.learner, state.envs, jax.random.key(3))
     return program.loop.agent, state.learner, rollout
 
 

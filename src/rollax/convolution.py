@@ -130,7 +130,7 @@ class Conv(nn.Module):
     strides: tuple[int, int] = (1, 1)
     padding: Padding = "VALID"
     scale: float = 1.0  # A factor for the input.
-    dtype: Any = jnp.float32  # Of products and results; the parameters are float32.
+    dtype: Any = None  # Of products and results; None for that of the parameters.
     kernel_init: Callable[..., Any] = nn.initializers.lecun_normal()
 
     @nn.compact
@@ -138,4 +138,5 @@ class Conv(nn.Module):
         kernel = self.param("kernel", self.kernel_init, (*self.kernel_size, x.shape[-1], self.features))
         bias = self.param("bias", nn.initializers.zeros_init(), (self.features,))
         kernel = kernel if self.scale == 1 else kernel * self.scale
-        return convolve(x, kernel.astype(self.dtype), self.strides, self.padding) + bias.astype(self.dtype)
+        kernel, bias = (value.astype(self.dtype or value.dtype) for value in (kernel, bias))
+        return convolve(x, kernel, self.strides, self.padding) + bias

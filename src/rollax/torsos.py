@@ -63,7 +63,9 @@ class MinAtarTorso(Torso):
     @nn.compact
     def __call__(self, features: Any) -> Array:
         x = picture(features)
-        x = rectify(Conv(self.channels, (3, 3), scale=pixel_scale(x), dtype=self.precision)(x), self.layer_norm)
+        x = rectify(
+            Conv(self.channels, (3, 3), scale=pixel_scale(x), dtype=dtype_of(self.precision))(x), self.layer_norm
+        )
         x = x.reshape(x.shape[0], -1)
         return dense_layers(x, self.hidden, self.layer_norm, self.precision)
 
@@ -91,7 +93,7 @@ class NatureTorso(Torso):
     def __call__(self, features: Any) -> Array:
         x = picture(features)
         for channels, size, stride in zip(self.filters, self.windows, self.strides, strict=True):
-            layer = Conv(channels, (size, size), (stride, stride), scale=pixel_scale(x), dtype=self.precision)
+            layer = Conv(channels, (size, size), (stride, stride), scale=pixel_scale(x), dtype=dtype_of(self.precision))
             x = rectify(layer(x), self.layer_norm)
         x = x.reshape(x.shape[0], -1)
         return dense_layers(x, self.hidden, self.layer_norm, self.precision)
@@ -113,11 +115,11 @@ class ImpalaTorso(Torso):
     def __call__(self, features: Any) -> Array:
         x = picture(features)
         for channels in self.stages:
-            x = Conv(channels, (3, 3), padding="SAME", scale=pixel_scale(x), dtype=self.precision)(x)
+            x = Conv(channels, (3, 3), padding="SAME", scale=pixel_scale(x), dtype=dtype_of(self.precision))(x)
             x = max_pool(x, (3, 3), (2, 2), "SAME")
             for _ in range(2):
-                inner = Conv(channels, (3, 3), padding="SAME", dtype=self.precision)(nn.relu(x))
-                x = x + Conv(channels, (3, 3), padding="SAME", dtype=self.precision)(nn.relu(inner))
+                inner = Conv(channels, (3, 3), padding="SAME", dtype=dtype_of(self.precision))(nn.relu(x))
+                x = x + Conv(channels, (3, 3), padding="SAME", dtype=dtype_of(self.precision))(nn.relu(inner))
         x = nn.relu(x).reshape(x.shape[0], -1)
         return dense_layers(x, self.hidden, self.layer_norm, self.precision)
 
@@ -130,8 +132,13 @@ def rectify(x: Array, layer_norm: bool) -> Array:
 def dense_layers(x: Array, widths: tuple[int, ...], layer_norm: bool, precision: Precision = "float32") -> Array:
     """Dense layers of these widths, each rectified, to float32.  For use in a compact module."""
     for width in widths:
-        x = rectify(nn.Dense(width, dtype=precision)(x), layer_norm)
-    return x.astype(jnp.float32)
+        x = rectify(nn.Dense(width, dtype=dtype_of(precision))(x), layer_norm)
+    return x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
+
+
+def dtype_of(precision: Precision) -> Any:
+    """What products are computed in; None for what their arguments are."""
+    return jnp.bfloat16 if precision == "bfloat16" else None
 
 
 def flatten_features(features: Any) -> Array:

@@ -60,11 +60,18 @@ class Agent(Protocol):
         ...
 
 
+class Lessons(NamedTuple):
+    """What an iteration learns from."""
+
+    shared: Any  # by all of its gradient steps
+    each: Any  # a tree of [updates, ...]: for each step its own
+
+
 class Stepwise:
     """An agent whose iteration of learning is `updates` equal steps, which a caller may also take one by one.
 
-    `begin` says what there is to learn, `step` learns the part of that number, `conclude` tidies up.  What the steps
-    change is in the carry: what learns, and the memory.  What they share is in the lessons.
+    `begin` says what there is to learn, `step` learns one part of it, `conclude` tidies up.  What the steps change is
+    in the carry: what learns, and the memory.
     """
 
     @property
@@ -72,26 +79,27 @@ class Stepwise:
         """Gradient steps of one iteration."""
         raise NotImplementedError
 
-    def begin(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Carry, Any]:
+    def begin(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Carry, Lessons]:
         """The carry of the first step, and the lessons."""
         raise NotImplementedError
 
-    def step(self, carry: Carry, lessons: Any, index: Array) -> tuple[Carry, Metrics]:
-        """The carry after one step, and its metrics: scalars."""
+    def step(self, carry: Carry, shared: Any, own: Any) -> tuple[Carry, Metrics]:
+        """The carry after one step, with what the lessons hold for all and for it, and its metrics: scalars."""
         raise NotImplementedError
 
-    def conclude(self, carry: Carry, lessons: Any, metrics: Metrics) -> tuple[Learner, Memory, Metrics]:
+    def conclude(self, carry: Carry, lessons: Lessons, metrics: Metrics) -> tuple[Learner, Memory, Metrics]:
         """Learner and memory after the last step, from the means of the steps' metrics all that `learn` reports."""
         raise NotImplementedError
 
     def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
         carry, lessons = self.begin(learner, memory, rollout, key)
-        carry, metrics = self.steps(carry, lessons, jnp.int32(0), self.updates)
+        carry, metrics = jax.lax.scan(lambda carry, own: self.step(carry, lessons.shared, own), carry, lessons.each)
         return self.conclude(carry, lessons, jax.tree.map(jnp.mean, metrics))
 
-    def steps(self, carry: Carry, lessons: Any, first: Array, count: int) -> tuple[Carry, Metrics]:
+    def part(self, carry: Carry, lessons: Lessons, first: Array, count: int) -> tuple[Carry, Metrics]:
         """So many steps from that one on; the metrics are `[count]`."""
-        return jax.lax.scan(lambda carry, index: self.step(carry, lessons, index), carry, first + jnp.arange(count))
+        own = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, count), lessons.each)
+        return jax.lax.scan(lambda carry, own: self.step(carry, lessons.shared, own), carry, own)
 
 
 class Choices(Protocol):

@@ -18,6 +18,7 @@ from flax import struct
 from rollax.acting import NoisyActing, QuietActing
 from rollax.agents.base import (
     ExplorationHParams,
+    Lessons,
     OptimizerHParams,
     OptimizerName,
     Recipe,
@@ -134,19 +135,17 @@ class DQN(QLearner):
 
     def begin(
         self, learner: DQNLearner, memory: Any, rollout: Transition, key: Key
-    ) -> tuple[tuple[DQNLearner, Any], tuple[Key, Array]]:
+    ) -> tuple[tuple[DQNLearner, Any], Lessons]:
         del rollout  # `remember` has put it into the memory
-        return (learner, memory), (jax.random.split(key, self.config.gradient_steps), self.epsilon(learner))
+        return (learner, memory), Lessons(self.epsilon(learner), jax.random.split(key, self.config.gradient_steps))
 
-    def step(
-        self, carry: tuple[DQNLearner, Any], lessons: tuple[Key, Array], index: Array
-    ) -> tuple[tuple[DQNLearner, Any], Metrics]:
-        return self.gradient_step(carry, lessons[0][index])
+    def step(self, carry: tuple[DQNLearner, Any], shared: Array, own: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
+        return self.gradient_step(carry, own)
 
     def conclude(
-        self, carry: tuple[DQNLearner, Any], lessons: tuple[Key, Array], metrics: Metrics
+        self, carry: tuple[DQNLearner, Any], lessons: Lessons, metrics: Metrics
     ) -> tuple[DQNLearner, Any, Metrics]:
-        return *carry, {**metrics, "epsilon": lessons[1]}
+        return *carry, {**metrics, "epsilon": lessons.shared}
 
     def gradient_step(self, carry: tuple[DQNLearner, Any], key: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
         """One step, if the memory is ready for it; else it is counted, and changes nothing."""

@@ -17,6 +17,7 @@ import optax
 from flax import struct
 
 from rollax.agents.base import (
+    Lessons,
     OptimizerHParams,
     OptimizerName,
     Recipe,
@@ -26,7 +27,7 @@ from rollax.agents.base import (
     linear,
     make_optimizer,
 )
-from rollax.agents.rollouts import Course, flatten_time, minibatch_problems, shuffled, successor_values
+from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, shuffled, successor_values
 from rollax.limits import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Limit
 from rollax.networks import ActorCritic
 from rollax.normalization import Observations, RawObservations, RawRewards, Rewards
@@ -171,7 +172,7 @@ class PPO(Stepwise):
 
     def begin(
         self, learner: PPOLearner, memory: Any, rollout: Transition, key: Key
-    ) -> tuple[tuple[Student, Any], Course]:
+    ) -> tuple[tuple[Student, Any], Lessons]:
         hp, noted = learner.hparams, cast(Noted, rollout.extras)
         reward, memory = self.config.rewards.scale(memory, rollout, hp.discount)
         next_value = successor_values(self.spec, rollout, noted.value, lambda obs: self.judge(learner.params, obs)[1])
@@ -180,19 +181,22 @@ class PPO(Stepwise):
         )
         advantage = target - noted.value
         lessons = flatten_time(Lesson(rollout.obs, rollout.action, *noted, advantage, target))
-        course = shuffled(lessons, key, self.config.epochs, self.config.minibatches)
-        return ((learner, jnp.bool_(False)), memory), course
+        each = shuffled(lessons, key, self.config.epochs, self.config.minibatches)
+        return ((learner, jnp.bool_(False)), memory), Lessons(lessons, each)
 
-    def step(self, carry: tuple[Student, Any], lessons: Course, index: Array) -> tuple[tuple[Student, Any], Metrics]:
-        student, metrics = self.gradient_step(carry[0], *lessons.lesson(index))
+    def step(
+        self, carry: tuple[Student, Any], shared: Lesson, own: tuple[Array, Key]
+    ) -> tuple[tuple[Student, Any], Metrics]:
+        rows, key = own
+        student, metrics = self.gradient_step(carry[0], minibatch(shared, rows), key)
         return (student, carry[1]), metrics
 
     def conclude(
-        self, carry: tuple[Student, Any], lessons: Course, metrics: Metrics
+        self, carry: tuple[Student, Any], lessons: Lessons, metrics: Metrics
     ) -> tuple[PPOLearner, Any, Metrics]:
         (learner, _), memory = carry
         # Only now, so that a whole rollout is acted in and learnt from with the same view of the world.
-        known = self.config.observations.update(learner.params.observations, lessons.lessons.obs.features)
+        known = self.config.observations.update(learner.params.observations, lessons.shared.obs.features)
         return learner._replace(params=learner.params._replace(observations=known)), memory, metrics
 
     def gradient_step(

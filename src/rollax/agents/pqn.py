@@ -16,6 +16,7 @@ from flax import struct
 from rollax.acting import NoisyActing
 from rollax.agents.base import (
     ExplorationHParams,
+    Lessons,
     OptimizerHParams,
     OptimizerName,
     Recipe,
@@ -24,7 +25,7 @@ from rollax.agents.base import (
     make_optimizer,
 )
 from rollax.agents.q_learner import QLearner
-from rollax.agents.rollouts import Course, flatten_time, minibatch_problems, shuffled, successor_values
+from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, shuffled, successor_values
 from rollax.limits import COUNT, SHARE, Limit
 from rollax.networks import Head, ScalarHead, Streams
 from rollax.policies import mask_illegal
@@ -122,26 +123,27 @@ class PQN(QLearner):
 
     def begin(
         self, learner: PQNLearner, memory: tuple, rollout: Transition, key: Key
-    ) -> tuple[tuple[PQNLearner, tuple], tuple[Course, Array]]:
+    ) -> tuple[tuple[PQNLearner, tuple], Lessons]:
         hp, value_key, epoch_key = learner.hparams, *jax.random.split(key)
         next_value = self.next_values(learner.params, rollout, value_key)
         target = lambda_returns(
             rollout.reward, next_value, rollout.terminated, rollout.truncated, hp.discount, hp.trace_lambda
         )
         lessons = flatten_time(Lesson(rollout.obs, rollout.action, jax.lax.stop_gradient(target)))
-        course = shuffled(lessons, epoch_key, self.config.epochs, self.config.minibatches)
-        return (learner, memory), (course, self.epsilon(learner))
+        each = shuffled(lessons, epoch_key, self.config.epochs, self.config.minibatches)
+        return (learner, memory), Lessons((lessons, self.epsilon(learner)), each)
 
     def step(
-        self, carry: tuple[PQNLearner, tuple], lessons: tuple[Course, Array], index: Array
+        self, carry: tuple[PQNLearner, tuple], shared: tuple[Lesson, Array], own: tuple[Array, Key]
     ) -> tuple[tuple[PQNLearner, tuple], Metrics]:
-        learner, metrics = self.gradient_step(carry[0], *lessons[0].lesson(index))
+        rows, key = own
+        learner, metrics = self.gradient_step(carry[0], minibatch(shared[0], rows), key)
         return (learner, carry[1]), metrics
 
     def conclude(
-        self, carry: tuple[PQNLearner, tuple], lessons: tuple[Course, Array], metrics: Metrics
+        self, carry: tuple[PQNLearner, tuple], lessons: Lessons, metrics: Metrics
     ) -> tuple[PQNLearner, tuple, Metrics]:
-        return *carry, {**metrics, "epsilon": lessons[1]}
+        return *carry, {**metrics, "epsilon": lessons.shared[1]}
 
     def next_values(self, params: Params, rollout: Transition, key: Key) -> Array:
         """The best legal action's value in the true successor of every step `[T, B]`."""

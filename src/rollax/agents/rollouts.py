@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,21 +34,8 @@ def flatten_time(rollout: Any) -> Any:
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout)
 
 
-class Course(NamedTuple):
-    """Lessons, and in which order they are gone through."""
-
-    lessons: Any  # a tree of [N, ...]
-    rows: Array  # int32[steps, N / minibatches]: those of each gradient step
-    keys: Key  # [steps]
-
-    def lesson(self, index: Array) -> tuple[Any, Key]:
-        """The minibatch of a step, and its key."""
-        rows = self.rows[index]
-        return jax.tree.map(lambda x: x[rows], self.lessons), self.keys[index]
-
-
-def shuffled(lessons: Any, key: Key, epochs: int, minibatches: int) -> Course:
-    """Lessons `[N, ...]`, all of them in each epoch, each time in a new order."""
+def shuffled(lessons: Any, key: Key, epochs: int, minibatches: int) -> tuple[Array, Key]:
+    """Rows of lessons `[N, ...]` for each gradient step, all of them in each epoch in a new order, and its key."""
     size = len(jax.tree.leaves(lessons)[0])
 
     def epoch(key: Key) -> tuple[Array, Key]:
@@ -57,7 +44,12 @@ def shuffled(lessons: Any, key: Key, epochs: int, minibatches: int) -> Course:
         return order, jax.random.split(step_key, minibatches)
 
     rows, keys = jax.lax.map(epoch, jax.random.split(key, epochs))
-    return Course(lessons, rows.reshape(epochs * minibatches, -1), keys.reshape(-1))
+    return rows.reshape(epochs * minibatches, -1), keys.reshape(-1)
+
+
+def minibatch(lessons: Any, rows: Array) -> Any:
+    """Those of the lessons."""
+    return jax.tree.map(lambda x: x[rows], lessons)
 
 
 def minibatch_problems(spec: EnvSpec, minibatches: int) -> list[str]:

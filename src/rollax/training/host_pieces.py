@@ -84,7 +84,7 @@ class HostLoop(Loop):
     def begin(self, learner: Learner, memory: Memory, raw: Raw, key: Key) -> tuple[Any, Memory, Any, Metrics]:
         """What learns, the memory, the lessons, and the sums of no metrics yet."""
         (student, memory), lessons = self.agent.begin(learner, memory, self.transitions(raw), key)
-        shapes = jax.eval_shape(lambda: self.agent.step((student, memory), lessons, jnp.int32(0))[1])
+        shapes = jax.eval_shape(lambda: self.agent.step((student, memory), lessons.shared, first_of(lessons.each))[1])
         return student, memory, lessons, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
     def part(
@@ -92,7 +92,7 @@ class HostLoop(Loop):
     ) -> tuple[Any, Memory, Metrics]:
         """One part of the learning."""
         count = self.agent.updates // self.parts
-        (student, memory), metrics = self.agent.steps((student, memory), lessons, number * count, count)
+        (student, memory), metrics = self.agent.part((student, memory), lessons, number * count, count)
         return student, memory, jax.tree.map(lambda total, new: total + jnp.sum(new), sums, metrics)
 
     def learnt(
@@ -172,7 +172,8 @@ def common_sources(loop: HostLoop, shapes: Shapes) -> dict[str, Source]:
     axes = population_axes(shapes.slim)
 
     def keys(state: TrainState) -> tuple[tuple[Key, ...], Key]:
-        each, learn_key = jax.vmap(loop.keys, in_axes=(axes,))(state)
+        collect_key, learn_key = jax.vmap(loop.keys, in_axes=(axes,))(state)
+        each = jax.vmap(loop.step_keys)(collect_key)
         return tuple(each[:, step, 0] for step in range(loop.rollout_length)), learn_key
 
     act = jax.vmap(functools.partial(loop.act, explore=True))
@@ -234,6 +235,10 @@ def compile_all(sources: dict[str, Source]) -> tuple[dict[str, Any], int]:
     done = {name: program.result() for name, program in started.items()}
     sizes = [analysis.temp_size_in_bytes for program in done.values() if (analysis := program.memory_analysis())]
     return done, max(sizes, default=0)
+
+
+def first_of(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x[0], tree)
 
 
 def slim(state: TrainState) -> TrainState:

@@ -63,8 +63,8 @@ class Loop:
 
     def iteration(self, state: TrainState, *, learn: bool) -> TrainState:
         """Collects a rollout, remembers it and learns; a warm-up does not learn."""
-        step_keys, learn_key = self.keys(state)
-        envs, rollout, episodes = self.collect(state.learner, state.envs, step_keys)
+        collect_key, learn_key = self.keys(state)
+        envs, rollout, episodes = self.collect(state.learner, state.envs, collect_key)
         memory = self.agent.remember(state.memory, rollout)
         learner, metrics = state.learner, self.no_metrics()
         if learn:
@@ -73,9 +73,13 @@ class Loop:
         return state._replace(memory=memory, envs=envs)
 
     def keys(self, state: TrainState) -> tuple[Key, Key]:
-        """Of the next iteration: keys `[T, 2]` to act and to step with, and one to learn with."""
+        """Of the next iteration: one to collect with, and one to learn with."""
         collect_key, learn_key = jax.random.split(jax.random.fold_in(state.key, state.iteration))
-        return jax.random.split(collect_key, (self.rollout_length, 2)), learn_key
+        return collect_key, learn_key
+
+    def step_keys(self, key: Key) -> Key:
+        """Keys `[T, 2]` of a rollout's steps: to act, and to step with."""
+        return jax.random.split(key, (self.rollout_length, 2))
 
     def no_metrics(self) -> Metrics:
         return {name: jnp.float32(0) for name in self.agent.metric_names}
@@ -101,7 +105,7 @@ class Loop:
         window = state.window + jnp.stack(numbers)
         return state._replace(iteration=state.iteration + 1, learner=learner, window=window, health=health)
 
-    def collect(self, learner: Learner, envs: Envs, keys: Key) -> tuple[Envs, Transition, tuple[Array, ...]]:
+    def collect(self, learner: Learner, envs: Envs, key: Key) -> tuple[Envs, Transition, tuple[Array, ...]]:
         """A rollout `[T, B, ...]`, and the count, returns and lengths of the episodes that ended in it."""
         acting = Acting(self.agent, learner, explore=True).in_a_loop()
 
@@ -109,7 +113,7 @@ class Loop:
             envs, transition, episodes = play_envs(self.task, envs, acting, keys)
             return envs, (transition, episodes)
 
-        envs, (rollout, episodes) = jax.lax.scan(step, envs, keys)
+        envs, (rollout, episodes) = jax.lax.scan(step, envs, self.step_keys(key))
         return envs, rollout, tuple(jnp.sum(total) for total in episodes)
 
     def examine(self, state: TrainState, learner: Learner, rollout: Transition, metrics: Metrics) -> Health:
