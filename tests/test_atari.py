@@ -153,10 +153,10 @@ def test_twenty_thousand_steps_of_a_game(tmp_path):
 
 
 def test_a_replay_of_frames_is_resumed(tmp_path):
-    """Two seeds of Rainbow in one batch of emulators, with a small network of convolutions in half precision."""
+    """Two seeds with priorities in one batch of emulators, and a small network of convolutions in half precision."""
     experiment = rollax.make_experiment(
-        "rainbow", env="ALE/Pong-v5", seeds=2, steps=480, num_envs=4, rollout_length=2, warm_up_steps=80, capacity=400,
-        batch_size=8, gradient_steps=1, stream_hidden=8, eval_steps=480, eval_episodes=2, max_episode_steps=60,
+        "prioritized", env="ALE/Pong-v5", seeds=2, n_step=3, steps=480, num_envs=4, rollout_length=2,
+        warm_up_steps=80, capacity=400, batch_size=8, gradient_steps=1, eval_steps=480, eval_episodes=2, max_episode_steps=60,
         filters=(4, 4), windows=(8, 4), strides=(8, 4), hidden=(8,), precision="bfloat16",
     )  # fmt: skip
     first = rollax.train(experiment, tmp_path / "run", quiet=True)
@@ -182,7 +182,7 @@ def test_an_environment_that_breaks_exits_with_five(name, told, tmp_path):
 
 def test_a_gymnasium_environment_is_learnt(tmp_path):
     """CartPole through Gymnasium's vector API, with the preset that it has in JAX."""
-    experiment = rollax.make_experiment("double", env="gymnasium:CartPole-v1", steps=60_000, eval_episodes=10)
+    experiment = rollax.make_experiment("double", env="gymnasium:CartPole-v1", steps=50_000, eval_episodes=10)
     assert experiment.loop.num_envs == 64
     result = rollax.train(experiment, tmp_path / "run", quiet=True)
     assert result.summary["members"][0]["eval_return_mean"] > 150

@@ -51,7 +51,7 @@ def test_an_environment_outside_learns_the_same_as_inside(name, truncates, inter
     assert rows[0, 0, 0] > 0, "episodes have ended"
 
 
-@pytest.mark.parametrize("name", ["rainbow", "pqn"])
+@pytest.mark.parametrize("name", [pytest.param("rainbow", marks=pytest.mark.thorough), "double", "pqn"])
 def test_stops_do_not_change_a_bit(name):
     """With overlap, where a rollout is always waiting: in one call, or in three."""
     whole, _ = run_outside(name, Frames(), overlap=True, stops=[9])
@@ -61,7 +61,7 @@ def test_stops_do_not_change_a_bit(name):
     assert int(np.asarray(whole.learner.gradient_steps)[0]) > 0
 
 
-@pytest.mark.parametrize(("name", "steps"), [("double", 3), ("rainbow", 1)])
+@pytest.mark.parametrize(("name", "steps"), [("double", 3), pytest.param("rainbow", 1, marks=pytest.mark.thorough)])
 def test_a_memory_elsewhere_is_the_same(name, steps):
     """Drawn before the iteration's steps and told after them: the same, where no priority comes in between."""
     there = {"memory_device": jax.devices("cpu")[0]}

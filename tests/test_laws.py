@@ -118,7 +118,9 @@ def test_blocks_divide_every_boundary(monkeypatch):
     assert block_length(7, 1, 1, 7, 0) == 1
 
 
-@pytest.mark.parametrize("name", ["prioritized", "pqn", pytest.param("ppo", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "name", ["prioritized", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("pqn", "ppo"))]
+)
 def test_a_member_matches_its_own_run_and_seeds_differ(name, cartpole):
     """To rounding: a batched product adds in another order than a single one.  Seeds that shared a key would agree."""
     program = make_program(cartpole, small(name))
@@ -268,7 +270,7 @@ def test_rows_hold_the_sums_of_their_window(cartpole):
     assert np.all(np.asarray(rows)[0, :6, 3] == 10)
 
 
-@pytest.mark.parametrize("what", ["reward", "observation"])
+@pytest.mark.parametrize("what", ["reward", pytest.param("observation", marks=pytest.mark.thorough)])
 def test_what_is_not_finite_stops_its_member_only(what):
     """Members whose environments break keep their last finite weights; the others go on as if alone."""
     program = make_program(task(Breaks(what=what, after=20)), small("dqn"), num_envs=1)

@@ -57,6 +57,7 @@ def test_players_may_move_in_an_order_that_is_drawn(timing):
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.thorough
 def test_a_player_that_is_known_only_later_acts_with_its_own_weights():
     """Where the order of moves is drawn, the number of who is next is an array."""
     plan, state, _ = trained(hunt(), 1)

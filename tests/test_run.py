@@ -331,7 +331,7 @@ def test_a_run_whose_members_all_fail_ends_with_four(tmp_path):
     assert result.curves == {}
 
 
-@pytest.mark.parametrize("agent", ["double", "ppo"])
+@pytest.mark.parametrize("agent", ["double", pytest.param("ppo", marks=pytest.mark.thorough)])
 def test_a_running_episode_without_a_legal_action_stops_the_run(tmp_path, agent):
     sizes = {"capacity": 2_000, "warm_up_steps": 200} if agent == "double" else {"rollout_length": 4}
     changes = {"num_envs": 8, "steps": 800, "hidden": (8,), "env": "probes:stuck", **sizes}

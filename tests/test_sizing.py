@@ -23,6 +23,7 @@ def memory(monkeypatch):
     return lambda free: monkeypatch.setattr(sizing, "available_bytes", lambda: free)
 
 
+@pytest.mark.thorough  # compiles four programs to measure them
 def test_memory_sets_a_limit(memory):
     """Half of what is free holds the run as the compiler counts it, and would not hold the next larger one."""
     large, small = (sizing.memory_need(sizing.with_envs(ppo(), count), 1e12) for count in (32, 16))
