@@ -156,8 +156,8 @@ def test_a_replay_of_frames_is_resumed(tmp_path):
     """Two seeds with priorities in one batch of emulators, and a small network of convolutions in half precision."""
     experiment = rollax.make_experiment(
         "prioritized", env="ALE/Pong-v5", seeds=2, n_step=3, steps=480, num_envs=4, rollout_length=2,
-        warm_up_steps=80, capacity=400, batch_size=8, gradient_steps=1, eval_steps=480, eval_episodes=2, max_episode_steps=60,
-        filters=(4, 4), windows=(8, 4), strides=(8, 4), hidden=(8,), precision="bfloat16",
+        warm_up_steps=80, capacity=400, batch_size=8, gradient_steps=1, eval_steps=480, eval_episodes=2,
+        max_episode_steps=60, filters=(4, 4), windows=(8, 4), strides=(8, 4), hidden=(8,), precision="bfloat16",
     )  # fmt: skip
     first = rollax.train(experiment, tmp_path / "run", quiet=True)
     assert first.exit_code == 0
