@@ -119,6 +119,7 @@ def test_one_learner_for_all():
         assert float(state.window[0, 0]) == 0  # every iteration ended a row
 
 
+@pytest.mark.thorough
 def test_a_run_from_start_to_picture(tmp_path):
     """Trained, evaluated, loaded and watched through the same doors as every other environment."""
     result = rollax.train(hunt(seeds=2, log_steps=8), tmp_path / "run", quiet=True)

@@ -17,8 +17,8 @@ from training_tools import returns, solve
 from rollax.agents.names import AGENTS
 from rollax.types import Observation
 
-# Nearly every part of the family is in one of these; the others are the same parts in other combinations.
-ALWAYS = ("dqn", "iqn", "rainbow", "pqn")
+# Most parts of the family are in one of these; the others are the same parts in other combinations.
+ALWAYS = ("dqn", "rainbow", "pqn")
 NAMES = [
     name if name in ALWAYS else pytest.param(name, marks=pytest.mark.thorough)
     for name in AGENTS

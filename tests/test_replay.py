@@ -35,7 +35,7 @@ def fill(replay, made, spec, iterations):
         yield number, state
 
 
-@pytest.mark.parametrize("kind", [UniformReplay, PrioritizedReplay])
+@pytest.mark.parametrize("kind", [UniformReplay, pytest.param(PrioritizedReplay, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     ("rollout", "envs", "length", "n", "capacity", "interval", "truncates"),
     [

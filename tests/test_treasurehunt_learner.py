@@ -17,7 +17,7 @@ from rollax.torsos import MLP
 LAYERS = ("shared", "advantage", "value")
 
 
-@pytest.fixture(params=["float64", "float32"])
+@pytest.fixture(params=["float64", pytest.param("float32", marks=pytest.mark.thorough)])
 def dtype(request):
     with jax.enable_x64(request.param == "float64"):
         yield jnp.dtype(request.param)
