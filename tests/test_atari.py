@@ -180,6 +180,7 @@ def test_an_environment_that_breaks_exits_with_five(name, told, tmp_path):
     assert list((tmp_path / "run" / "checkpoints").iterdir()), "the last checkpoint is kept"
 
 
+@pytest.mark.thorough
 def test_a_gymnasium_environment_is_learnt(tmp_path):
     """CartPole through Gymnasium's vector API, with the preset that it has in JAX."""
     experiment = rollax.make_experiment("double", env="gymnasium:CartPole-v1", steps=50_000, eval_episodes=10)

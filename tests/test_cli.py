@@ -243,6 +243,7 @@ def test_a_reader_that_goes_away_does_not_stop_the_run(tmp_path):
     wait_for(lambda: summary(folder)["status"] == "finished")
 
 
+@pytest.mark.thorough
 def test_a_full_disk_is_one_line(tmp_path):
     arguments = " ".join(
         map(str, ["train", "dqn", *SMALL, "--hidden", 64, 64, "--steps", 8_000, "--run-dir", tmp_path / "run"])

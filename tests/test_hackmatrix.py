@@ -326,6 +326,7 @@ def test_the_history_keeps_the_newest_and_counts_what_it_drops():
     assert places == [(4, 1), (4, 0), (3, 0)]
 
 
+@pytest.mark.thorough
 def test_dropped_snapshots_are_told():
     state = GAME.from_scenario({"player": {"row": 0, "col": 0}}, KEY)
     for number in range(10):

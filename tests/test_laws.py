@@ -95,6 +95,7 @@ def test_stops_saving_and_loading_change_no_bit(name, cartpole, tmp_path):
     assert equal(whole, run(restored, 60))
 
 
+@pytest.mark.thorough
 def test_an_inner_loop_is_the_same_run(cartpole):
     """What a GPU runs: blocks of fixed length inside; the same iterations, equal to rounding."""
     keys, hparams, log = seed_keys(0, 1), stack_hparams(2), jnp.int32(10)
