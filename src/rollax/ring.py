@@ -147,7 +147,7 @@ class Ring:
             # The whole rollout lies in one block, so at most one of its steps was truncated.
             last = values[jnp.argmax(truncated, axis=0), jnp.arange(spec.num_envs)]
             old = jax.lax.dynamic_index_in_dim(store, spare, axis=1, keepdims=False)
-            kept = jnp.where(_expand(jnp.any(truncated, axis=0), last), last, old)
+            kept = jnp.where(expand(jnp.any(truncated, axis=0), last), last, old)
             return put(store, kept[None], spare)
 
         shown = newest(rollout.obs, spec)
@@ -231,7 +231,7 @@ class Ring:
             """Observations of these times, with the frames that came before."""
             ages = jnp.arange(spec.stack - 1, 0, -1)
             older = _at(state.observations.features, env[:, None], (time[:, None] - ages) % layout.rows)
-            older = jnp.where(_expand(ages[None] < spec.stack - blank[:, None], older), older, 0)
+            older = jnp.where(expand(ages[None] < spec.stack - blank[:, None], older), older, 0)
             frames = jnp.concatenate([older, shown.features[:, None]], axis=1)
             return shown._replace(features=jnp.moveaxis(frames, 1, -1))
 
@@ -271,5 +271,6 @@ def _of_last(window: Array, length: Array) -> Array:
     return jnp.take_along_axis(window, length[:, None] - 1, axis=1)[:, 0]
 
 
-def _expand(flag: Array, like: Array) -> Array:
+def expand(flag: Array, like: Array) -> Array:
+    """A flag with as many axes as what it chooses among."""
     return flag.reshape(flag.shape + (1,) * (like.ndim - flag.ndim))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import jax
@@ -67,7 +68,7 @@ class Lessons(NamedTuple):
     each: Any  # a tree of [updates, ...]: for each step its own
 
 
-class Stepwise:
+class Stepwise(ABC):
     """An agent whose iteration of learning is `updates` equal steps, which a caller may also take one by one.
 
     `begin` says what there is to learn, `step` learns one part of it, `conclude` tidies up.  What the steps change is
@@ -75,21 +76,21 @@ class Stepwise:
     """
 
     @property
+    @abstractmethod
     def updates(self) -> int:
         """Gradient steps of one iteration."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Carry, Lessons]:
         """The carry of the first step, and the lessons."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step(self, carry: Carry, shared: Any, own: Any) -> tuple[Carry, Metrics]:
         """The carry after one step, with what the lessons hold for all and for it, and its metrics: scalars."""
-        raise NotImplementedError
 
+    @abstractmethod
     def conclude(self, carry: Carry, lessons: Lessons, metrics: Metrics) -> tuple[Learner, Memory, Metrics]:
         """Learner and memory after the last step, from the means of the steps' metrics all that `learn` reports."""
-        raise NotImplementedError
 
     def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
         carry, lessons = self.begin(learner, memory, rollout, key)

@@ -15,6 +15,7 @@ import numpy as np
 from rollax.agents.base import Learner, Memory, own_axes
 from rollax.agents.players import Acting
 from rollax.envs.host import HostTask
+from rollax.ring import expand
 from rollax.training.loop import Loop, TrainState
 from rollax.training.program import LIGHT, nbytes, population_axes, without_garbage_collection
 from rollax.types import Array, Key, Metrics, Observation, Transition
@@ -75,7 +76,7 @@ class HostLoop(Loop):
             cut = jax.tree.map(lambda x: x[None], self.task.observe(cut_from, raw.cut, jnp.zeros(self.num_envs, bool)))
         else:
             cut = self.task.observe(obs, raw.cut, jnp.zeros(raw.truncated.shape, bool))
-        next_obs = jax.tree.map(lambda end, seen: jnp.where(_expand(raw.truncated, seen), end, seen), cut, next_obs)
+        next_obs = jax.tree.map(lambda end, seen: jnp.where(expand(raw.truncated, seen), end, seen), cut, next_obs)
         return Transition(obs, action, raw.reward, raw.terminated, raw.truncated, next_obs, extras)
 
     def remember(self, memory: Memory, raw: Raw) -> Memory:
@@ -254,7 +255,3 @@ def shown_shapes(task: HostTask) -> Any:
     if task.stack > 1:
         return jax.ShapeDtypeStruct(features.shape[:-1], features.dtype)
     return features
-
-
-def _expand(flag: Array, like: Array) -> Array:
-    return flag.reshape(flag.shape + (1,) * (like.ndim - flag.ndim))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class Programs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(ABC):
     """A population's run before it is compiled."""
 
     loop: Loop
@@ -57,9 +58,9 @@ class Program:
         """The state of the run as shapes, before anything is allocated."""
         return jax.eval_shape(self.init, keys, hparams)
 
+    @abstractmethod
     def compile(self, keys: Key, hparams: Any) -> Programs:
         """All programs."""
-        raise NotImplementedError
 
     def restoring(self) -> Any:
         """A context in which a saved state is read."""
@@ -69,9 +70,9 @@ class Program:
         """What has been read, where it belongs."""
         return state, best
 
+    @abstractmethod
     def play(self, learner: Learner, keys: Key) -> Evaluation:
         """An evaluation with these keys `[members]`, outside a run."""
-        raise NotImplementedError
 
 
 def evaluation_keys(keys: Key, iteration: Array) -> Key:
