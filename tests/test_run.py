@@ -11,9 +11,10 @@ import pytest
 
 import rollax
 from rollax.errors import CheckpointError, ConfigError, EnvError
+from rollax.experiment import make_experiment, to_json
 from rollax.training.folder import RunFolder
 from rollax.training.plan import make_plan
-from rollax.training.run import next_stop
+from rollax.training.run import check_origin, next_stop
 
 SMALL = {
     "preset": "none",
@@ -196,6 +197,15 @@ def test_the_state_of_another_experiment_is_refused(often_saved, tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=r"hparams\.discount: 0\.99 -> 0\.5"):
         rollax.resume(folder, quiet=True)
+
+
+def test_a_checkpoint_may_be_from_before_a_field_was_there(tmp_path):
+    config = to_json(make_experiment("double"))
+    old = json.loads(json.dumps(config))
+    del old["loop"]["overlap"]
+    check_origin(tmp_path, {"config": old}, config)
+    with pytest.raises(CheckpointError, match=r"loop\.overlap: True -> False"):
+        check_origin(tmp_path, {"config": old}, {**config, "loop": {**config["loop"], "overlap": False}})
 
 
 def test_a_finished_run_is_shown_or_extended(plain, tmp_path, capsys):

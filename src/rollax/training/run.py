@@ -114,8 +114,12 @@ def resume(run_dir: str | Path, steps: int | None = None, *, quiet: bool = False
 
 
 def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> None:
-    """Refuses the checkpoint of another experiment and names what differs."""
-    differ = [line for line in differences(meta["config"], config) if line.split(":")[0] not in FREE_FIELDS]
+    """Refuses the checkpoint of another experiment and names what differs.
+
+    A field that was not yet there when the checkpoint was written has its usual value, as it has in `config.json`.
+    """
+    recorded = to_json(from_json(meta["config"]))
+    differ = [line for line in differences(recorded, config) if line.split(":")[0] not in FREE_FIELDS]
     if differ:
         raise CheckpointError(f"{path} is of another experiment (checkpoint -> config.json): {'; '.join(differ)}")
 
