@@ -18,7 +18,7 @@ def test_moments_are_those_of_all_rows_together():
     batches = [{"a": rng.normal(50, 3, (n, 3)), "b": rng.integers(0, 255, n)} for n in (1, 7, 64, 500)]
     moments = no_moments(SHAPES)
     for batch in batches:
-        moments = with_batch(moments, jax.tree.map(jnp.asarray, batch))
+        moments = with_batch(moments, jax.tree.map(jnp.asarray, batch), SPEC)
     for name in SHAPES:
         rows = np.concatenate([batch[name] for batch in batches])
         np.testing.assert_allclose(moments.mean[name], rows.mean(0), rtol=1e-4)
@@ -32,7 +32,7 @@ def test_observations_get_mean_zero_and_deviation_one_within_the_limit():
     rows = {"a": 5 + 2 * jax.random.normal(jax.random.key(0), (4_000, 3)), "b": jnp.full(4_000, 7, jnp.uint8)}
     # Before anything is known features are shown as they are.
     np.testing.assert_allclose(part.show(known, rows)["a"], jnp.clip(rows["a"], -3, 3))
-    shown = part.show(part.update(known, rows), rows)
+    shown = part.show(part.update(known, rows, SPEC), rows)
     np.testing.assert_allclose(jnp.mean(shown["a"], axis=0), 0.0, atol=0.02)
     np.testing.assert_allclose(jnp.std(shown["a"], axis=0), 1.0, atol=0.02)
     assert float(jnp.max(jnp.abs(shown["a"]))) <= 3.0
@@ -51,7 +51,7 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_sums():
             empty, jnp.zeros((5, 4)), jnp.asarray(reward, jnp.float32), jnp.asarray(terminated),
             jnp.asarray(truncated), empty,
         )  # fmt: skip
-        scaled, known = part.scale(known, rollout, 0.9)
+        scaled, known = part.scale(known, rollout, 0.9, SPEC)
         for step in range(5):
             totals.append(0.9 * running + reward[step])
             running = np.where(terminated[step] | truncated[step], 0.0, totals[-1])

@@ -19,7 +19,7 @@ SOURCE = Path(rollax.__file__).parent
 # A module may import only from modules of a lower level.
 LEVELS = [
     {"errors", "limits", "types", "aggregates", "training.console"},
-    {"targets", "policies", "returns", "sum_tree", "convolution"},
+    {"targets", "policies", "returns", "sum_tree", "convolution", "shards"},
     {"torsos", "backups", "ring", "weights"},
     {"networks", "replay", "normalization"},
     {"agents.base", "envs.base", "epoch_replay", "acting"},
@@ -50,7 +50,8 @@ LEVELS = [
     {"envs.registry", "envs.pictures"},
     {"envs.check", "presets"},
     {"experiment", "training.loop"},
-    {"training.evaluate", "training.checkpoint"},
+    {"training.evaluate", "training.mesh"},
+    {"training.checkpoint"},
     {"training.program"},
     {"training.jax_program", "training.host_pieces", "training.folder"},
     {"training.far_memory"},

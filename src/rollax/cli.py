@@ -36,6 +36,19 @@ def run_command(name: str, arguments: list[str]) -> int:
         return 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Processes:
+    coordinator: str = ""  # Of several processes: HOST:PORT of the first, which also takes the next port.
+    num_processes: int = 0  # How many they are; a scheduler such as SLURM tells it by itself.
+    process_id: int = -1  # Which of them this one is, from 0.
+
+    def joined(self) -> Any:
+        """A context in which this process is one of several, if it is to be."""
+        from rollax.training.cluster import Place, joined
+
+        return joined(Place(self.coordinator, self.num_processes, self.process_id))
+
+
 def train_command(arguments: list[str]) -> int:
     """`rollax train [AGENT] [flags]`."""
     agent = arguments[0] if arguments and not arguments[0].startswith("-") else None
@@ -45,20 +58,21 @@ def train_command(arguments: list[str]) -> int:
     from rollax.experiment import with_values
 
     experiment = with_values(start, values)
-    if options["auto_tune"]:
-        from rollax.training.run import use_compile_cache
-        from rollax.training.sizing import fit_to_device
+    with options["joined"]():
+        if options["auto_tune"]:
+            from rollax.training.run import use_compile_cache
+            from rollax.training.sizing import fit_to_device
 
-        if options["compile_cache"]:
-            use_compile_cache()  # what is compiled to be measured is what will run
-        experiment, reason = fit_to_device(experiment)
-        if not options["quiet"]:
-            print(reason, flush=True)
-    from rollax.training.run import train
+            if options["compile_cache"]:
+                use_compile_cache()  # what is compiled to be measured is what will run
+            experiment, reason = fit_to_device(experiment)
+            if not options["quiet"]:
+                print(reason, flush=True)
+        from rollax.training.run import train
 
-    return train(
-        experiment, options["run_dir"] or None, quiet=options["quiet"], compile_cache=options["compile_cache"]
-    ).exit_code
+        return train(
+            experiment, options["run_dir"] or None, quiet=options["quiet"], compile_cache=options["compile_cache"]
+        ).exit_code
 
 
 def starting_experiment(agent: str | None, flags: list[str]) -> Any:
@@ -124,10 +138,10 @@ def parse_train(start: Any, flags: list[str]) -> tuple[dict[str, Any], dict[str,
         described("quiet", bool, False, "Print nothing but warnings."),
         described("compile_cache", bool, True, "Keep compiled programs on disk for the next run."),
     ]
-    form = dataclasses.make_dataclass("Train", fields)
+    form = dataclasses.make_dataclass("Train", fields, bases=(Processes,), frozen=True, kw_only=True)
     parsed = parse(form, flags, "rollax train [AGENT]", TRAIN_HELP.format(agents=", ".join(AGENTS), agent=start.agent))
     values = {leaf.name: getattr(parsed, leaf.name) for leaf in known}
-    options = {name: getattr(parsed, name) for name in ("run_dir", "quiet", "compile_cache", "auto_tune")}
+    options = {name: getattr(parsed, name) for name in ("run_dir", "quiet", "compile_cache", "auto_tune", "joined")}
     return values, options
 
 
@@ -151,9 +165,10 @@ def parse(form: Any, flags: list[str], program: str, description: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Resume:
+class Resume(Processes):
     run_dir: Annotated[str, tyro.conf.Positional]  # The folder of the run.
     steps: int = 0  # Extend a finished run to so many steps of each member.
+    devices: int | None = None  # Devices that share the work from here on, 0 for all that fit; by default as before.
     quiet: bool = False  # Print nothing but warnings.
     compile_cache: bool = True  # Keep compiled programs on disk for the next run.
 
@@ -164,9 +179,14 @@ def resume_command(arguments: list[str]) -> int:
         raise ConfigError(f"steps={options.steps} must be at least 1")
     from rollax.training.run import resume
 
-    return resume(
-        options.run_dir, options.steps or None, quiet=options.quiet, compile_cache=options.compile_cache
-    ).exit_code
+    with options.joined():
+        return resume(
+            options.run_dir,
+            options.steps or None,
+            devices=options.devices,
+            quiet=options.quiet,
+            compile_cache=options.compile_cache,
+        ).exit_code
 
 
 @dataclass(frozen=True)
@@ -367,8 +387,9 @@ def check_env_command(arguments: list[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Doctor:
+class Doctor(Processes):
     json: bool = False  # Print one JSON object.
+    distributed: bool = False  # Also take a mean over all processes, which must all be started.
 
 
 def doctor_command(arguments: list[str]) -> int:
@@ -376,7 +397,8 @@ def doctor_command(arguments: list[str]) -> int:
     from rollax.training.records import machine
 
     try:
-        facts = machine()
+        with options.joined():
+            facts = machine() | (mean_over_processes() if options.distributed else {})
     except (RuntimeError, AssertionError) as error:
         raise ResourceError(f"JAX cannot start its backend: {str(error).splitlines()[0]}") from error
     if options.json:
@@ -385,6 +407,22 @@ def doctor_command(arguments: list[str]) -> int:
     for name, value in facts.items():
         print(f"{name:>14}  {', '.join(map(str, value)) if isinstance(value, list) else value}")
     return 0
+
+
+def mean_over_processes() -> dict[str, Any]:
+    """One `pmean` over all devices of all processes, of 1 + each one's process."""
+    import jax
+
+    from rollax.training.cluster import mean_of_processes
+
+    count = jax.process_count()
+    found = mean_of_processes()
+    wanted = (count + 1) / 2
+    return {
+        "processes": count,
+        "process": jax.process_index(),
+        "pmean": f"{found:g} over {jax.device_count()} devices, {'right' if found == wanted else f'not {wanted:g}'}",
+    }
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {

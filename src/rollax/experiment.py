@@ -76,8 +76,14 @@ class LoopConfig:
     learners: Literal["independent", "shared"] = "independent"  # Of several players: one for each, or one for all.
     agent_map: Literal["auto", "vmap", "map"] = "auto"  # Independent learners at once, or one after the other.
     overlap: bool = True  # Environments outside JAX are stepped while the agent learns from the rollout before.
+    devices: int = 0  # Devices that share the work, members first, then environments; 0 for the most that divide it.
     replay_on: Literal["device", "host"] = "device"  # Where a replay of such environments is: with the learner or not.
-    limits: ClassVar[dict[str, Limit]] = {"num_envs": COUNT, "rollout_length": COUNT, "warm_up_steps": COUNT_OR_NONE}
+    limits: ClassVar[dict[str, Limit]] = {
+        "num_envs": COUNT,
+        "rollout_length": COUNT,
+        "warm_up_steps": COUNT_OR_NONE,
+        "devices": COUNT_OR_NONE,
+    }
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rollax.limits import POSITIVE, Limit
+from rollax.shards import mean_and_variance
 from rollax.types import Array, EnvSpec, Transition
 
 TINY = 1e-8  # added to variances
@@ -28,22 +29,20 @@ def no_moments(shapes: Any) -> Moments:
     return Moments(jnp.float32(0), zeros, jax.tree.map(jnp.ones_like, zeros))
 
 
-def with_batch(moments: Moments, batch: Any) -> Moments:
-    """The moments with rows `[N, ...]` counted too (Chan et al. 1979)."""
-    added = jnp.float32(len(jax.tree.leaves(batch)[0]))
+def with_batch(moments: Moments, batch: Any, spec: EnvSpec) -> Moments:
+    """The moments with rows `[N, ...]` of every shard counted too (Chan et al. 1979)."""
+    added = jnp.float32(len(jax.tree.leaves(batch)[0]) * spec.shards)
     count = moments.count + added
     share = added / count
 
-    def mean_of(mean: Array, rows: Array) -> Array:
-        return mean + share * (jnp.mean(rows.astype(jnp.float32), axis=0) - mean)
+    seen = jax.tree.map(lambda rows: mean_and_variance(spec, rows.astype(jnp.float32), axis=0), batch)
+    new_mean, new_variance = jax.tree.transpose(jax.tree.structure(batch), jax.tree.structure((0, 0)), seen)
 
-    def variance_of(mean: Array, variance: Array, rows: Array) -> Array:
-        rows = rows.astype(jnp.float32)
-        apart = jnp.mean(rows, axis=0) - mean
-        return (1 - share) * variance + share * jnp.var(rows, axis=0) + share * (1 - share) * apart**2
+    def variance_of(mean: Array, variance: Array, new_mean: Array, new_variance: Array) -> Array:
+        return (1 - share) * variance + share * new_variance + share * (1 - share) * (new_mean - mean) ** 2
 
-    means = jax.tree.map(mean_of, moments.mean, batch)
-    return Moments(count, means, jax.tree.map(variance_of, moments.mean, moments.variance, batch))
+    means = jax.tree.map(lambda mean, new: mean + share * (new - mean), moments.mean, new_mean)
+    return Moments(count, means, jax.tree.map(variance_of, moments.mean, moments.variance, new_mean, new_variance))
 
 
 class Observations(Protocol):
@@ -55,7 +54,7 @@ class Observations(Protocol):
         """Features `[B, ...]` as the network gets them."""
         ...
 
-    def update(self, known: Any, features: Any) -> Any:
+    def update(self, known: Any, features: Any, spec: EnvSpec) -> Any:
         """What is known after features `[N, ...]` were seen."""
         ...
 
@@ -70,7 +69,7 @@ class RawObservations:
     def show(self, known: tuple, features: Any) -> Any:
         return features
 
-    def update(self, known: tuple, features: Any) -> tuple:
+    def update(self, known: tuple, features: Any, spec: EnvSpec) -> tuple:
         return known
 
 
@@ -91,8 +90,8 @@ class NormalizedObservations:
 
         return jax.tree.map(scaled, features, known.mean, known.variance)
 
-    def update(self, known: Moments, features: Any) -> Moments:
-        return with_batch(known, features)
+    def update(self, known: Moments, features: Any, spec: EnvSpec) -> Moments:
+        return with_batch(known, features, spec)
 
 
 class Rewards(Protocol):
@@ -100,7 +99,7 @@ class Rewards(Protocol):
 
     def init(self, spec: EnvSpec) -> Any: ...
 
-    def scale(self, known: Any, rollout: Transition, discount: Array | float) -> tuple[Array, Any]:
+    def scale(self, known: Any, rollout: Transition, discount: Array | float, spec: EnvSpec) -> tuple[Array, Any]:
         """Rewards `[T, B]` to learn from, and what is known after this rollout."""
         ...
 
@@ -116,7 +115,7 @@ class RawRewards:
     def init(self, spec: EnvSpec) -> tuple:
         return ()
 
-    def scale(self, known: tuple, rollout: Transition, discount: Array | float) -> tuple[Array, tuple]:
+    def scale(self, known: tuple, rollout: Transition, discount: Array | float, spec: EnvSpec) -> tuple[Array, tuple]:
         return rollout.reward, known
 
     def interrupt(self, known: tuple) -> tuple:
@@ -138,10 +137,10 @@ class NormalizedRewards:
     limits: ClassVar[dict[str, Limit]] = {"reward_limit": POSITIVE}
 
     def init(self, spec: EnvSpec) -> RewardStatistics:
-        return RewardStatistics(jnp.zeros(spec.num_envs), no_moments(jnp.float32(0)))
+        return RewardStatistics(jnp.zeros(spec.own_envs), no_moments(jnp.float32(0)))
 
     def scale(
-        self, known: RewardStatistics, rollout: Transition, discount: Array | float
+        self, known: RewardStatistics, rollout: Transition, discount: Array | float, spec: EnvSpec
     ) -> tuple[Array, RewardStatistics]:
         def step(running: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
             reward, ended = row
@@ -150,7 +149,7 @@ class NormalizedRewards:
 
         ended = rollout.terminated | rollout.truncated
         running, totals = jax.lax.scan(step, known.running, (rollout.reward, ended))
-        moments = with_batch(known.moments, totals.reshape(-1))
+        moments = with_batch(known.moments, totals.reshape(-1), spec)
         scaled = rollout.reward * jax.lax.rsqrt(moments.variance + TINY)
         return jnp.clip(scaled, -self.reward_limit, self.reward_limit), RewardStatistics(running, moments)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from rollax import sum_tree
 from rollax.ring import Batch, Ring, RingState
+from rollax.shards import max_over
 from rollax.sum_tree import SumTree
 from rollax.types import Array, EnvSpec, Key, Observation, Transition
 
@@ -67,7 +68,7 @@ class Replay(Protocol):
         importance_exponent: Array | float,
         spec: EnvSpec,
     ) -> Sample:
-        """Draws `batch_size` windows.  At least `n_step + 1` rows must have been added."""
+        """Draws `batch_size` windows from what this shard has.  At least `n_step + 1` rows must have been added."""
         ...
 
     def reprioritize(self, state: Any, handle: Any, priority: Array, exponent: Array | float, spec: EnvSpec) -> Any:
@@ -100,7 +101,7 @@ class UniformReplay(Ring):
         del importance_exponent  # every window counts the same
         oldest, starts = self.window_starts(state, spec)
         # A remainder of 32 random bits is uniform to one part in 2**32 / capacity, at a third of randint's cost.
-        drawn = (jax.random.bits(key, (batch_size,)) % (spec.num_envs * starts).astype(jnp.uint32)).astype(jnp.int32)
+        drawn = (jax.random.bits(key, (batch_size,)) % (spec.own_envs * starts).astype(jnp.uint32)).astype(jnp.int32)
         env, time = drawn // starts, oldest + drawn % starts
         return Sample(self.windows(state, env, time, discount, spec), 1.0, ())
 
@@ -127,7 +128,7 @@ class PrioritizedReplay(Ring):
     """
 
     def init(self, spec: EnvSpec) -> PrioritizedState:
-        tree = sum_tree.init(spec.num_envs, self.layout(spec).rows)
+        tree = sum_tree.init(spec.own_envs, self.layout(spec).rows)
         return PrioritizedState(self.empty(spec), tree, jnp.float32(1.0))
 
     def add(self, state: PrioritizedState, rollout: Transition, spec: EnvSpec) -> PrioritizedState:
@@ -162,9 +163,9 @@ class PrioritizedReplay(Ring):
         oldest, starts = self.window_starts(state.ring, spec)
         drawn = sum_tree.draw(state.tree, key, batch_size)
         time = oldest + (drawn.leaf - oldest) % self.layout(spec).rows
-        weight = (spec.num_envs * starts * drawn.share) ** -importance_exponent
+        weight = (spec.own_envs * starts * drawn.share) ** -importance_exponent
         batch = self.windows(state.ring, drawn.env, time, discount, spec)
-        return Sample(batch, weight / jnp.max(weight), (drawn.env, drawn.leaf))
+        return Sample(batch, weight / max_over(spec, jnp.max(weight)), (drawn.env, drawn.leaf))
 
     def reprioritize(
         self, state: PrioritizedState, handle: Any, priority: Array, exponent: Array | float, spec: EnvSpec
@@ -173,5 +174,5 @@ class PrioritizedReplay(Ring):
         env, leaf = handle
         weight = jnp.clip(priority, SMALLEST_PRIORITY, LARGEST_PRIORITY) ** exponent
         weight = jnp.where(jnp.isfinite(priority), weight, state.largest)
-        largest = jnp.maximum(state.largest, jnp.max(weight))
+        largest = jnp.maximum(state.largest, max_over(spec, jnp.max(weight)))
         return PrioritizedState(state.ring, sum_tree.set_leaves(state.tree, env, leaf, weight), largest)

@@ -119,12 +119,12 @@ class Ring:
 
     def empty(self, spec: EnvSpec) -> RingState:
         layout = self.layout(spec)
-        places = (spec.num_envs, layout.rows + layout.spares)
+        places = (spec.own_envs, layout.rows + layout.spares)
         return RingState(
             observations=jax.tree.map(
                 lambda x: jnp.zeros((*places, *x.shape), x.dtype), newest(spec.observation, spec)
             ),
-            steps=jnp.zeros((spec.num_envs, layout.rows, 2), jnp.uint32),
+            steps=jnp.zeros((spec.own_envs, layout.rows, 2), jnp.uint32),
             added=jnp.int32(0),
             interrupted=jnp.int32(-1) if spec.restarts else None,
         )
@@ -145,7 +145,7 @@ class Ring:
             if layout.block == 1:
                 return put(store, values, spare)
             # The whole rollout lies in one block, so at most one of its steps was truncated.
-            last = values[jnp.argmax(truncated, axis=0), jnp.arange(spec.num_envs)]
+            last = values[jnp.argmax(truncated, axis=0), jnp.arange(spec.own_envs)]
             old = jax.lax.dynamic_index_in_dim(store, spare, axis=1, keepdims=False)
             kept = jnp.where(expand(jnp.any(truncated, axis=0), last), last, old)
             return put(store, kept[None], spare)
@@ -179,9 +179,9 @@ class Ring:
         before = unpack(state.steps[:, last])
         stopped = before._replace(ending=jnp.where(before.ending == RUNNING, STOPPED, before.ending))
         steps = state.steps.at[:, last].set(jnp.where(first > 0, pack(stopped), state.steps[:, last]))
-        distance = jnp.broadcast_to(1 + jnp.arange(length), (spec.num_envs, length))
-        blank = jnp.broadcast_to(blank_frames(obs, spec), (spec.num_envs,))[:, None]
-        nothing = jnp.zeros((spec.num_envs, length))
+        distance = jnp.broadcast_to(1 + jnp.arange(length), (spec.own_envs, length))
+        blank = jnp.broadcast_to(blank_frames(obs, spec), (spec.own_envs,))[:, None]
+        nothing = jnp.zeros((spec.own_envs, length))
         fillers = pack(Row(distance, nothing, jnp.full(distance.shape, STOPPED), blank, jnp.bool_(True)))
         observations = jax.tree.map(lambda store, x: put(store, x[:, None]), state.observations, newest(obs, spec))
         return RingState(observations, put(steps, fillers), first + length, first + length)

@@ -32,7 +32,11 @@ class Transition(NamedTuple):
 
 
 class EnvSpec(NamedTuple):
-    """All that an agent may know of where it acts."""
+    """All that an agent may know of where it acts.
+
+    Counts, here and in every configuration, are those of a whole member.  Where it is spread over several devices,
+    each of them holds a `share`.
+    """
 
     observation: Observation  # of jax.ShapeDtypeStruct, without a batch axis
     num_actions: int
@@ -44,7 +48,17 @@ class EnvSpec(NamedTuple):
     # before the episode are blank: all zero.
     stack: int = 1
     restarts: bool = False  # a run that is resumed begins new episodes: its environments are not part of its state
+    shards: int = 1  # devices that share the environments and the memory of one learner
 
     @property
     def steps_per_iteration(self) -> int:
         return self.num_envs * self.rollout_length
+
+    @property
+    def own_envs(self) -> int:
+        """Environments of one shard."""
+        return self.share(self.num_envs)
+
+    def share(self, count: int) -> int:
+        """What one shard has of so many."""
+        return count // self.shards

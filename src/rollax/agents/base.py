@@ -197,6 +197,14 @@ def epsilon_at(hparams: ExplorationHParams, env_steps: Array | float, steps_per_
     return jnp.where(hparams.epsilon_decay > 0, shrinking, falling)
 
 
+def share_problems(spec: EnvSpec, name: str, count: int) -> list[str]:
+    """Whether so many can be shared out evenly."""
+    if count % spec.shards == 0:
+        return []
+    near = max(count // spec.shards, 1) * spec.shards
+    return [f"{name}={count} cannot be shared out to {spec.shards} devices; try {name}={near}"]
+
+
 def own_axes(memory: Memory) -> Any:
     """For `vmap` over learners that advance together: 0 for what each has of its own, None for what all share.
 

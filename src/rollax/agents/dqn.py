@@ -26,6 +26,7 @@ from rollax.agents.base import (
     blank_features,
     linear,
     make_optimizer,
+    share_problems,
 )
 from rollax.agents.q_learner import QLearner
 from rollax.backups import GreedyBackup, MunchausenBackup
@@ -34,6 +35,7 @@ from rollax.networks import CategoricalHead, Head, ImplicitQuantileHead, Quantil
 from rollax.replay import PrioritizedReplay, Replay, Sample, UniformReplay
 from rollax.returns import BellmanError
 from rollax.ring import Batch
+from rollax.shards import mean_over
 from rollax.torsos import MLP, Torso
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 from rollax.weights import FlaxWeights, TorchWeights
@@ -96,7 +98,8 @@ class DQNConfig:
         return DQN(self, spec)
 
     def problems(self, spec: EnvSpec) -> list[str]:
-        return self.replay.problems(spec) + self.torso.problems(spec.observation) + self.head.problems()
+        parts = self.replay.problems(spec) + self.torso.problems(spec.observation) + self.head.problems()
+        return parts + share_problems(spec, "batch_size", self.batch_size)
 
     def least_warm_up(self, spec: EnvSpec) -> int:
         return self.replay.least_warm_up(spec)
@@ -117,6 +120,11 @@ class DQN(QLearner):
     """A member of the family in one environment."""
 
     config: DQNConfig
+
+    @property
+    def own_batch(self) -> int:
+        """What this shard draws of a batch."""
+        return self.spec.share(self.config.batch_size)
 
     def init(self, key: Key, hparams: DQNHParams) -> tuple[DQNLearner, Any]:
         params = self.config.weights.begin(key, self.network.init(key, blank_features(self.spec)))
@@ -149,7 +157,7 @@ class DQN(QLearner):
 
     def gradient_step(self, carry: tuple[DQNLearner, Any], key: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
         """One step, if the memory is ready for it; else it is counted, and changes nothing."""
-        ready = self.config.replay.ready(carry[1], self.config.batch_size, self.spec)
+        ready = self.config.replay.ready(carry[1], self.own_batch, self.spec)
         if ready is True:
             return self.ready_step(carry, key)
 
@@ -170,7 +178,7 @@ class DQN(QLearner):
         """What the next gradient step learns from.  Of the learner it needs the numbers, not the weights."""
         hp = learner.hparams
         importance = linear(hp.importance_start, hp.importance_end, self.env_steps(learner) / hp.importance_steps)
-        return self.config.replay.sample(memory, key, self.config.batch_size, hp.discount, importance, self.spec)
+        return self.config.replay.sample(memory, key, self.own_batch, hp.discount, importance, self.spec)
 
     def improve(self, learner: DQNLearner, sample: Sample, key: Key) -> tuple[DQNLearner, Array, Metrics]:
         """The learner after a gradient step, and how wrong it was about each of the sample."""
@@ -181,6 +189,7 @@ class DQN(QLearner):
             return hp.loss_weight * jnp.mean(sample.weight * error.loss), error.priority
 
         (loss, priority), grads = jax.value_and_grad(weighted_loss, has_aux=True)(learner.params)
+        loss, grads = mean_over(self.spec, (loss, grads))
         params, opt_state = apply_gradients(
             self.config.optimizer, hp, env_steps, grads, learner.opt_state, learner.params
         )

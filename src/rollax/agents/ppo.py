@@ -32,6 +32,7 @@ from rollax.limits import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Limit
 from rollax.networks import ActorCritic
 from rollax.normalization import Observations, RawObservations, RawRewards, Rewards
 from rollax.policies import greedy, mask_illegal
+from rollax.shards import mean_and_variance, mean_over
 from rollax.targets import lambda_returns
 from rollax.torsos import MLP, Torso
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
@@ -174,7 +175,7 @@ class PPO(Stepwise):
         self, learner: PPOLearner, memory: Any, rollout: Transition, key: Key
     ) -> tuple[tuple[Student, Any], Lessons]:
         hp, noted = learner.hparams, cast(Noted, rollout.extras)
-        reward, memory = self.config.rewards.scale(memory, rollout, hp.discount)
+        reward, memory = self.config.rewards.scale(memory, rollout, hp.discount, self.spec)
         next_value = successor_values(self.spec, rollout, noted.value, lambda obs: self.judge(learner.params, obs)[1])
         target = lambda_returns(
             hp.reward_scale * reward, next_value, rollout.terminated, rollout.truncated, hp.discount, hp.trace_lambda
@@ -196,7 +197,7 @@ class PPO(Stepwise):
     ) -> tuple[PPOLearner, Any, Metrics]:
         (learner, _), memory = carry
         # Only now, so that a whole rollout is acted in and learnt from with the same view of the world.
-        known = self.config.observations.update(learner.params.observations, lessons.shared.obs.features)
+        known = self.config.observations.update(learner.params.observations, lessons.shared.obs.features, self.spec)
         return learner._replace(params=learner.params._replace(observations=known)), memory, metrics
 
     def gradient_step(
@@ -211,6 +212,7 @@ class PPO(Stepwise):
             return self.loss(params._replace(network=network), hp, env_steps, lesson)
 
         (_, metrics), grads = jax.value_and_grad(loss_of, has_aux=True)(params.network)
+        metrics, grads = mean_over(self.spec, (metrics, grads))
         left |= (hp.kl_limit > 0) & (metrics["approx_kl"] > hp.kl_limit)
         stepped = apply_gradients(self.config.optimizer, hp, env_steps, grads, learner.opt_state, params.network)
         kept = (params.network, learner.opt_state)
@@ -225,7 +227,8 @@ class PPO(Stepwise):
         ratio = jnp.exp(log_ratio)
         advantage = lesson.advantage
         if self.config.normalize_advantages:
-            advantage = (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8)
+            mean, variance = mean_and_variance(self.spec, advantage)
+            advantage = (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
         pulled = ratio * advantage
         held = jnp.clip(ratio, 1 - hp.clip, 1 + hp.clip) * advantage
         policy_loss = -jnp.mean(jnp.minimum(pulled, held))

@@ -29,6 +29,7 @@ from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, 
 from rollax.limits import COUNT, SHARE, Limit
 from rollax.networks import Head, ScalarHead, Streams
 from rollax.policies import mask_illegal
+from rollax.shards import mean_over
 from rollax.targets import lambda_returns
 from rollax.torsos import MLP, Torso
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
@@ -159,7 +160,7 @@ class PQN(QLearner):
             predicted = jnp.sum(taken * self.returns(params, lesson.obs, key).mean(), axis=-1)
             return 0.5 * jnp.mean((predicted - lesson.target) ** 2)
 
-        loss, grads = jax.value_and_grad(loss_of)(learner.params)
+        loss, grads = mean_over(self.spec, jax.value_and_grad(loss_of)(learner.params))
         hp, env_steps = learner.hparams, self.env_steps(learner)
         params, opt_state = apply_gradients(
             self.config.optimizer, hp, env_steps, grads, learner.opt_state, learner.params

@@ -54,9 +54,10 @@ def minibatch(lessons: Any, rows: Array) -> Any:
 
 def minibatch_problems(spec: EnvSpec, minibatches: int) -> list[str]:
     """Whether a rollout can be cut into that many equal parts."""
-    steps = spec.steps_per_iteration
+    steps = spec.share(spec.steps_per_iteration)
     if minibatches < 1 or steps % minibatches == 0:
         return []
     near = min((count for count in range(1, steps + 1) if steps % count == 0), key=lambda c: abs(c - minibatches))
-    wanted = f"minibatches={minibatches} does not divide num_envs * rollout_length = {steps}"
+    each = f" of each of {spec.shards} devices" if spec.shards > 1 else ""
+    wanted = f"minibatches={minibatches} does not divide num_envs * rollout_length = {steps}{each}"
     return [f"{wanted}; try minibatches={near}"]

@@ -16,17 +16,23 @@ from safetensors.numpy import save_file
 
 from rollax.errors import CheckpointError
 from rollax.training.loop import leaf_name
+from rollax.training.mesh import fetch
 
 ARRAYS, META, MANIFEST, SEAL = "arrays.safetensors", "meta.json", "manifest.json", "manifest.sha256"
 
 
 def save(folder: Path, tree: Any, meta: dict[str, Any]) -> None:
-    """Writes a tree and what is said of it, aside at first, so that `folder` appears complete or not at all."""
+    """Writes a tree and what is said of it."""
+    write(folder, flatten(tree), meta)
+
+
+def write(folder: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+    """Writes arrays and what is said of them, aside at first, so that `folder` appears complete or not at all."""
     aside = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
-        save_file(flatten(tree), aside / ARRAYS)
+        save_file(arrays, aside / ARRAYS)
     except SafetensorError as error:
         raise OSError(None, str(error), str(aside)) from error
     (aside / META).write_text(json.dumps(meta, indent=1))
@@ -73,11 +79,14 @@ def restore(folder: Path, like: Any, part: str = "") -> Any:
     return unflatten(stored, like, f"{folder}/{part}".rstrip("/"))
 
 
-def flatten(tree: Any) -> dict[str, np.ndarray]:
-    """Arrays by path.  Keys of random numbers are stored as their words."""
+def flatten(tree: Any, *, keep: bool = True) -> dict[str, np.ndarray]:
+    """Arrays by path.  Keys of random numbers are stored as their words.
+
+    A process that does not keep them takes part, where arrays are spread over several, and returns nothing.
+    """
     plain = jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, tree)
-    named = jax.tree_util.tree_leaves_with_path(jax.device_get(plain))
-    return {leaf_name(path): np.asarray(leaf, order="C") for path, leaf in named}
+    named = ((path, fetch(leaf)) for path, leaf in jax.tree_util.tree_leaves_with_path(plain))
+    return {leaf_name(path): np.asarray(array, order="C") for path, array in named if keep}
 
 
 def unflatten(stored: dict[str, np.ndarray], like: Any, where: str) -> Any:

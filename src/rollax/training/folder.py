@@ -29,9 +29,9 @@ METRIC_COLUMNS = (
 class Table:
     """A CSV file that only grows.  It is replaced whole, so a kill at any moment leaves a file that parses."""
 
-    def __init__(self, path: Path, columns: Iterable[str], step: int, grid: int, last: int):
+    def __init__(self, path: Path, columns: Iterable[str], step: int, grid: int, last: int, writes: bool = True):
         """Starts from the file's rows up to `step` that lie on the grid or at the last step of the run."""
-        self.path = path
+        self.path, self.writes = path, writes
         self.columns = tuple(columns)
         self.lines = [",".join(self.columns)]
         if path.exists():
@@ -47,7 +47,8 @@ class Table:
 
     def write(self) -> None:
         began = time.monotonic()
-        write_text(self.path, "\n".join(self.lines) + "\n")
+        if self.writes:
+            write_text(self.path, "\n".join(self.lines) + "\n")
         self.written, self.cost = time.monotonic(), time.monotonic() - began
 
     def write_if_due(self) -> None:
@@ -61,10 +62,10 @@ def _cell(value: Any) -> str:
 
 
 class RunFolder:
-    """The files of one run."""
+    """The files of one run.  One that does not write leaves all of it to another process, and only reads."""
 
-    def __init__(self, path: Path | str):
-        self.path = Path(path)
+    def __init__(self, path: Path | str, *, writes: bool = True):
+        self.path, self.writes = Path(path), writes
         self.config = self.path / "config.json"
         self.metrics = self.path / "metrics.csv"
         self.evaluations = self.path / "evaluations.csv"
@@ -74,6 +75,8 @@ class RunFolder:
         self.lock = self.path / ".lock"
 
     def make(self) -> None:
+        if not self.writes:
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -81,7 +84,7 @@ class RunFolder:
 
     def create(self, config: dict[str, Any]) -> None:
         """Starts a run in the folder, which must not hold one."""
-        if self.config.exists():
+        if self.writes and self.config.exists():
             raise ConfigError(
                 f"run_dir={self.path} holds a run already; continue it with `rollax resume {self.path}` "
                 "or name another folder"
@@ -89,7 +92,8 @@ class RunFolder:
         self.write_config(config)
 
     def write_config(self, config: dict[str, Any]) -> None:
-        write_text(self.config, json.dumps(config, indent=1) + "\n")
+        if self.writes:
+            write_text(self.config, json.dumps(config, indent=1) + "\n")
 
     def read_config(self) -> dict[str, Any]:
         return read_json(self.config, f"{self.path} is no run folder: it has no config.json")
@@ -116,10 +120,14 @@ class RunFolder:
         return sorted(found, reverse=True)
 
     def save_checkpoint(self, step: int, tree: Any, meta: dict[str, Any], keep: int) -> None:
+        """Writes a checkpoint and drops old ones.  With several processes, all must call it."""
+        arrays = checkpoint.flatten(tree, keep=self.writes)
+        if not self.writes:
+            return
         self.checkpoints.mkdir(exist_ok=True)
         for leftover in self.checkpoints.glob(".*"):
             _remove(leftover)
-        checkpoint.save(self.checkpoints / str(step), tree, meta)
+        checkpoint.write(self.checkpoints / str(step), arrays, meta)
         for old in self.checkpoint_steps()[keep:]:
             _remove(self.checkpoints / str(old))
 
@@ -149,7 +157,8 @@ class RunFolder:
         return None, {}
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        write_text(self.summary, json.dumps(summary, indent=1) + "\n")
+        if self.writes:
+            write_text(self.summary, json.dumps(summary, indent=1) + "\n")
 
 
 class Lock:
@@ -162,6 +171,8 @@ class Lock:
     def __enter__(self) -> Lock:
         import fcntl
 
+        if not self.folder.writes:
+            return self
         try:
             self.file = self.folder.lock.open("a+")
         except OSError as error:
@@ -181,6 +192,8 @@ class Lock:
         return self
 
     def __exit__(self, *_: Any) -> None:
+        if self.file is None:
+            return
         self.file.truncate(0)
         self.file.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 from rollax.agents.base import Learner
 from rollax.training.evaluate import Best, Evaluation, keep_best
 from rollax.training.loop import TrainState
+from rollax.training.mesh import BY_MEMBER, EVERYWHERE, Spread
 from rollax.training.program import (
     FULL,
     LIGHT,
@@ -37,8 +39,14 @@ class JaxProgram(Program):
     serves every chunk length, log grid and budget: none of them can change a bit of the result.
     `block` iterations form an inner loop of fixed length, for devices where asking the host after
     each iteration whether to go on would cost as much as the iteration; every stop must then be
-    a multiple of it away.
+    a multiple of it away.  With a `spread`, all of this runs inside `shard_map`: what is said here of members and
+    environments is then said of those of one device.
     """
+
+    spread: Spread | None = None
+
+    def shapes(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
+        return self.spread.shapes if self.spread else super().shapes(keys, hparams)
 
     def repeat(self, state: TrainState, stop: Array, log_iterations: Array, *, learn: bool) -> tuple[TrainState, Array]:
         """Runs until `iteration == stop`; returns the state and the windows that ended, `[members, LOG_ROWS, ...]`.
@@ -91,6 +99,34 @@ class JaxProgram(Program):
     def play(self, learner: Learner, keys: Key) -> Evaluation:
         return jax.jit(self.evaluator)(learner, keys)
 
+    def restoring(self) -> Any:
+        """In the machine's own memory, if it is to be split from there."""
+        return jax.default_device(jax.local_devices(backend="cpu")[0]) if self.spread else super().restoring()
+
+    def placed(self, state: TrainState, best: Best) -> tuple[TrainState, Best]:
+        if self.spread is None:
+            return state, best
+        return self.spread.place((state, best), self.spread.specs)
+
+    def with_weights(self, learner: Learner, params: Any) -> Learner:
+        if self.spread is None:
+            return super().with_weights(learner, params)
+        specs = self.spread.specs[0].learner
+        adopt = self.spread_out(jax.vmap(self.loop.agent.with_weights), (specs, BY_MEMBER), specs)
+        return adopt(learner, self.spread.place(params, BY_MEMBER))
+
+    def spread_out(self, function: Callable, in_specs: tuple, out_specs: Any, **options: Any) -> Any:
+        """The function compiled for the mesh, if there is one."""
+        if self.spread is None:
+            return jax.jit(function, **options)
+        # Without `check_vma`, which would add up the gradients of all shards by itself.
+        mapped = jax.shard_map(function, mesh=self.spread.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        shardings = {
+            "in_shardings": self.spread.sharding(in_specs),
+            "out_shardings": self.spread.sharding(out_specs),
+        }
+        return jax.jit(mapped, **shardings, **options)
+
     def compile(self, keys: Key, hparams: Any) -> Programs:
         """All programs, compiled side by side; `evaluate`, which is needed last, while the others run already."""
         started = time.perf_counter()
@@ -99,8 +135,20 @@ class JaxProgram(Program):
         chunk = (state, number, number)
         on_cpu = jax.default_backend() == "cpu"
 
-        def lower(function: Callable, arguments: tuple, donate: bool = False) -> Any:
-            return jax.jit(function, donate_argnums=0 if donate else ()).lower(*arguments)
+        state_specs, best_specs = self.spread.specs if self.spread else (EVERYWHERE, EVERYWHERE)
+        learner_specs = getattr(state_specs, "learner", EVERYWHERE)
+        chunk_specs = ((state_specs, EVERYWHERE, EVERYWHERE), (state_specs, BY_MEMBER))
+
+        def lower_chunk(learn: bool) -> Any:
+            function = functools.partial(self.repeat, learn=learn)
+            return self.spread_out(function, *chunk_specs, donate_argnums=0).lower(*chunk)
+
+        def lower_init() -> Any:
+            return self.spread_out(self.init, (BY_MEMBER, BY_MEMBER), (state_specs, best_specs)).lower(keys, hparams)
+
+        def lower_evaluate() -> Any:
+            specs = ((learner_specs, BY_MEMBER, EVERYWHERE, best_specs), (BY_MEMBER, best_specs))
+            return self.spread_out(self.evaluate, *specs).lower(state.learner, state.key, number, best)
 
         usual = FULL if self.loop.task.costly else LIGHT
 
@@ -109,15 +157,17 @@ class JaxProgram(Program):
 
         pool = ThreadPoolExecutor(max_workers=4)
         with without_garbage_collection():
-            advance = pool.submit(finish, lower(lambda *args: self.repeat(*args, learn=True), chunk, donate=True))
-            warm_up = pool.submit(finish, lower(lambda *args: self.repeat(*args, learn=False), chunk, donate=True))
-            init = pool.submit(finish, lower(self.init, (keys, hparams)), NONE)
+            advance = pool.submit(finish, lower_chunk(learn=True))
+            warm_up = pool.submit(finish, lower_chunk(learn=False))
+            init = pool.submit(finish, lower_init(), NONE)
             needed: list[Any] = [program.result() for program in (init, warm_up, advance)]
-        evaluate = pool.submit(lambda: finish(lower(self.evaluate, (state.learner, state.key, number, best))))
+        evaluate = pool.submit(lambda: finish(lower_evaluate()))
         pool.shutdown(wait=False)
         beside = max(analysis.temp_size_in_bytes for program in needed if (analysis := program.memory_analysis()))
+        begin, *rest = needed
         return Programs(
-            *needed,
+            lambda *arguments: begin(*(self.spread.place(arguments, BY_MEMBER) if self.spread else arguments)),
+            *rest,
             evaluate=lambda *arguments: evaluate.result()(*arguments),
             compile_seconds=time.perf_counter() - started,
             memory_bytes=nbytes((state, best)) + beside,

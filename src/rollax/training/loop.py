@@ -12,6 +12,7 @@ from rollax.agents.base import Agent, Learner, Memory
 from rollax.agents.players import Acting
 from rollax.envs.base import Envs, play_envs, reset_envs
 from rollax.envs.host import HostTask
+from rollax.shards import max_over, own_key, sum_over
 from rollax.types import Array, Key, Metrics, Observation, Transition
 
 # A window is a row of sums: of ended episodes, of iterations that learnt, then of the agent's own metrics.
@@ -47,7 +48,7 @@ class Loop:
 
     agent: Agent
     task: Any  # a Task, or a HostTask where environments are outside JAX
-    num_envs: int
+    num_envs: int  # of the whole member
     rollout_length: int
 
     def init(self, key: Key, hparams: Any) -> TrainState:
@@ -56,7 +57,7 @@ class Loop:
         if isinstance(self.task, HostTask):
             envs = self.task.blank_envs(self.num_envs)  # they begin when the run does
         else:
-            envs = reset_envs(self.task, envs_key, self.num_envs)
+            envs = reset_envs(self.task, own_key(self.agent.spec, envs_key), self.agent.spec.share(self.num_envs))
         window = jnp.zeros(len(WINDOW_COLUMNS) + len(self.agent.metric_names), jnp.float32)
         health = Health(jnp.int32(0), jnp.int32(-1))
         return TrainState(jnp.int32(0), loop_key, learner, memory, envs, window, health)
@@ -73,8 +74,9 @@ class Loop:
         return state._replace(memory=memory, envs=envs)
 
     def keys(self, state: TrainState) -> tuple[Key, Key]:
-        """Of the next iteration: one to collect with, and one to learn with."""
-        collect_key, learn_key = jax.random.split(jax.random.fold_in(state.key, state.iteration))
+        """Of the next iteration: one to collect with, and one to learn with; each shard has its own."""
+        key = own_key(self.agent.spec, jax.random.fold_in(state.key, state.iteration))
+        collect_key, learn_key = jax.random.split(key)
         return collect_key, learn_key
 
     def step_keys(self, key: Key) -> Key:
@@ -101,6 +103,7 @@ class Loop:
         health = self.examine(state, learner, rollout, metrics)
         well = health.cause == 0
         learner = jax.tree.map(lambda new, old: jax.lax.select(well, new, old), learner, state.learner)
+        episodes = sum_over(self.agent.spec, episodes)
         numbers = [*episodes, jnp.float32(learn), *(metrics[name] for name in self.agent.metric_names)]
         window = state.window + jnp.stack(numbers)
         return state._replace(iteration=state.iteration + 1, learner=learner, window=window, health=health)
@@ -122,6 +125,7 @@ class Loop:
         tensors = [*stuck(rollout.obs), rollout.reward, *seen, metrics["loss"], *jax.tree.leaves(learner.params)]
         # One reduction for each: the largest of a tensor with a NaN in it is NaN, which is below nothing.
         broken = jnp.stack([~(jnp.max(jnp.abs(tensor)) < jnp.inf) for tensor in tensors])
+        broken = max_over(self.agent.spec, broken.astype(jnp.int32)) > 0 if self.agent.spec.shards > 1 else broken
         cause = jnp.where(jnp.any(broken), 1 + jnp.argmax(broken), 0).astype(jnp.int32)
         well = state.health.cause == 0
         return Health(

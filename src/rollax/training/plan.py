@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from rollax.agents.base import Agent
 from rollax.agents.players import UNROLLED, Independent, Shared
@@ -18,12 +20,14 @@ from rollax.envs.base import Task
 from rollax.envs.host import HostTask
 from rollax.errors import ConfigError, EnvError, ResourceError
 from rollax.experiment import Experiment, LoopConfig, Member, leaves, population, range_problems, resolve
+from rollax.shards import DATA
 from rollax.training.evaluate import Best, Evaluator
 from rollax.training.host_pieces import HostLoop
 from rollax.training.host_program import HostEvaluator, HostProgram
 from rollax.training.jax_program import JaxProgram
 from rollax.training.loop import Loop, TrainState
-from rollax.training.program import Program, nbytes
+from rollax.training.mesh import Grid, Spread, grid_of, largest_grid, mesh_of, split_axes
+from rollax.training.program import Program, nbytes, population_axes
 from rollax.types import EnvSpec, Key
 
 LARGEST_BLOCK = 64
@@ -38,6 +42,7 @@ class Plan(NamedTuple):
     program: Program
     keys: Key
     hparams: Any
+    grid: Grid  # of devices
     total: int  # iterations, as all numbers below
     warm_up: int
     log: int
@@ -81,6 +86,7 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
     if task is None or not experiment.steps_per_iteration > 0:
         raise ConfigError(problems)
     problems += place_problems(experiment, task)
+    members = [] if problems else population(experiment)
     spec = learner_spec(task, experiment.loop)
     choices = experiment.choices
     warm_up = experiment.iterations(experiment.loop.warm_up_steps)
@@ -97,20 +103,25 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
     if problems:
         raise ConfigError(problems)
     experiment = resolve(experiment)
-    agent = with_players(choices.build(spec), task, experiment.loop)
+    grid = choose_grid(experiment, task, spec, len(members))
     total = experiment.iterations(experiment.steps)
     warm_up = min(warm_up, total)
     log = experiment.iterations(experiment.record.log_steps)
     evaluation = experiment.iterations(experiment.record.eval_steps)
-    members = population(experiment)
+    keys = jax.vmap(jax.random.key)(np.array([member.seed for member in members], np.uint32))
+    hparams = _stack(experiment.hparams, members)
+    program = make_program(
+        experiment, task, block_length(total, warm_up, log, evaluation, experiment.iterations(start)), grid.data
+    )
+    if grid.size > 1:
+        program = spread_over(mesh_of(grid), program, make_program(experiment, task, 1), keys, hparams)
     return Plan(
         experiment=experiment,
         members=members,
-        program=make_program(
-            agent, task, experiment, block_length(total, warm_up, log, evaluation, experiment.iterations(start))
-        ),
-        keys=jax.vmap(jax.random.key)(np.array([member.seed for member in members], np.uint32)),
-        hparams=_stack(experiment.hparams, members),
+        program=program,
+        keys=keys,
+        hparams=hparams,
+        grid=grid,
         total=total,
         warm_up=warm_up,
         log=log,
@@ -129,9 +140,47 @@ def place_problems(experiment: Experiment, task: Task | HostTask) -> list[str]:
     return []
 
 
-def make_program(agent: Agent, task: Task | HostTask, experiment: Experiment, block: int) -> Program:
-    """The way to run an agent where its environments are."""
+def choose_grid(experiment: Experiment, task: Task | HostTask, spec: EnvSpec, members: int) -> Grid:
+    """The devices of a run: as many as were asked for, or the most that divide the work."""
+    asked, there, processes = experiment.loop.devices, jax.device_count(), jax.process_count()
+    if isinstance(task, HostTask):
+        if asked > 1 or processes > 1:
+            raise ConfigError("devices: environments outside JAX are stepped for one device; leave --devices out")
+        return Grid()
+    if asked > there:
+        raise ConfigError(f"devices={asked}, but there are only {there}; leave it out to take what fits")
+
+    def fits(shards: int) -> bool:
+        return experiment.loop.num_envs % shards == 0 and not experiment.choices.problems(spec._replace(shards=shards))
+
+    grid = largest_grid(there, processes, members, fits)
+    if not asked and grid is not None:
+        return grid
+    if asked % processes == 0 and (wanted := grid_of(asked, members, fits)):
+        return wanted
+    work = f"{members} members, num_envs={experiment.loop.num_envs} and what is learnt from at once"
+    whole = f", a multiple of the {processes} processes" if processes > 1 else ""
+    fix = f"; the most that do{whole}: --devices {grid.size}" if grid else "; change one of them"
+    raise ConfigError(f"devices={asked or there} do not divide {work}{fix}")
+
+
+def spread_over(mesh: Mesh, program: Program, alone: Program, keys: Key, hparams: Any) -> Program:
+    """A program over a mesh, from its share for one device and from the same run on one device alone."""
+    shards = mesh.shape[DATA]
+    whole = alone.shapes(keys, hparams)
+    share = jax.eval_shape(
+        jax.vmap(lambda _: program.init(keys, hparams), axis_name=DATA, axis_size=shards), jnp.arange(shards)
+    )
+    share = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), share)
+    axes = (population_axes(whole[0]), jax.tree.map(lambda _: 0, whole[1]))
+    return replace(program, spread=Spread(mesh, whole, split_axes(whole, share, axes)))
+
+
+def make_program(experiment: Experiment, task: Task | HostTask, block: int, shards: int = 1) -> Any:
+    """The way to run an agent where its environments are; with shards, what one of them does."""
     loop, record = experiment.loop, experiment.record
+    spec = learner_spec(task, loop)._replace(shards=shards)
+    agent = with_players(experiment.choices.build(spec), task, loop)
     if isinstance(task, HostTask):
         return HostProgram(
             HostLoop(agent, task, loop.num_envs, loop.rollout_length),
@@ -201,7 +250,7 @@ def check_memory(plan: Plan) -> None:
 
 def available_bytes() -> int:
     """Memory that a run may take on the device that it will use."""
-    statistics = jax.devices()[0].memory_stats()
+    statistics = jax.local_devices()[0].memory_stats()
     if statistics and "bytes_limit" in statistics:
         return statistics["bytes_limit"] - statistics["bytes_in_use"]
     return host_bytes()

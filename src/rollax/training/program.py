@@ -32,8 +32,8 @@ class Programs(NamedTuple):
     """A training run, ready to be advanced.  `warm_up` and `advance` consume the state that they are given."""
 
     init: Callable[[Key, Any], tuple[TrainState, Best]]
-    warm_up: Callable[[TrainState, Array, Array], tuple[TrainState, Array]]
-    advance: Callable[[TrainState, Array, Array], tuple[TrainState, Array]]
+    warm_up: Callable[[TrainState, Any, Any], tuple[TrainState, Array]]  # (state, stop, iterations of a log window)
+    advance: Callable[[TrainState, Any, Any], tuple[TrainState, Array]]
     evaluate: Callable[[Learner, Key, Array, Best], tuple[Evaluation, Best]]
     compile_seconds: float  # how long one had to wait for them
     memory_bytes: int  # the state, and what the largest of the programs needs beside it
@@ -69,6 +69,11 @@ class Program(ABC):
     def placed(self, state: TrainState, best: Best) -> tuple[TrainState, Best]:
         """What has been read, where it belongs."""
         return state, best
+
+    def with_weights(self, learner: Learner, params: Any) -> Learner:
+        """Learners that start from these weights `[members, ...]`."""
+        # Compiled, so that each weight that is used twice gets two buffers, as donation needs.
+        return jax.jit(jax.vmap(self.loop.agent.with_weights))(learner, params)
 
     @abstractmethod
     def play(self, learner: Learner, keys: Key) -> Evaluation:

@@ -17,6 +17,7 @@ from rollax.training.checkpoint import params_sha256
 from rollax.training.evaluate import Evaluation
 from rollax.training.folder import RunFolder
 from rollax.training.loop import WINDOW_COLUMNS, Health
+from rollax.training.mesh import fetch
 from rollax.training.plan import Plan, available_bytes, memory_size
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
@@ -25,7 +26,7 @@ EXTRAS = ("ale-py", "gymnasium")
 
 def failures(plan: Plan, health: Health) -> dict[int, dict[str, Any]]:
     """The members that met a number that is not finite: where, and in which tensor."""
-    causes, iterations = np.asarray(health.cause), np.asarray(health.iteration)
+    causes, iterations = fetch((health.cause, health.iteration))
     if not causes.any():
         return {}
     watched = plan.program.loop.watched(plan.shapes()[0].learner)
@@ -79,7 +80,7 @@ def evaluation_rows(
     plan: Plan, result: Evaluation, step: int, failed: dict[int, dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Rows of evaluations.csv; a member that failed has none."""
-    returns, lengths, truncated = (np.asarray(array, np.float64) for array in result)
+    returns, lengths, truncated = (fetch(array).astype(np.float64) for array in result)
     return [
         {
             "step": step,
@@ -147,7 +148,7 @@ def protocol_line(protocol: dict[str, Any]) -> str:
 
 
 def device_name() -> str:
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     return f"{device.platform}: {device.device_kind}"
 
 
@@ -169,7 +170,7 @@ def machine() -> dict[str, Any]:
         "platform": platform.platform(),
         "backend": jax.default_backend(),
         "devices": [str(device) for device in jax.devices()],
-        "device_kind": jax.devices()[0].device_kind,
+        "device_kind": jax.local_devices()[0].device_kind,
         "cores": os.cpu_count(),
         "memory_free": memory_size(available_bytes()),
     }

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rollax.errors import (
@@ -28,19 +27,20 @@ from rollax.errors import (
 )
 from rollax.experiment import Experiment, differences, from_json, to_json
 from rollax.report import plot_runs
-from rollax.training import checkpoint, records
+from rollax.training import checkpoint, cluster, records
 from rollax.training.console import Console, duration, table, warn
 from rollax.training.evaluate import Best
 from rollax.training.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
 from rollax.training.host_program import HostProgram
 from rollax.training.loop import LEGAL, TrainState
+from rollax.training.mesh import fetch
 from rollax.training.plan import Plan, check_memory, make_plan, memory_size
 from rollax.training.program import LOG_ROWS, Programs
 from rollax.training.result import Result, starting_weights
 
 FIRST_CHUNK = 32  # iterations
 # Fields in which a checkpoint may differ from the folder's configuration: they do not change what is computed.
-FREE_FIELDS = ("steps", "record.checkpoint_seconds", "record.keep_checkpoints", "record.chunk_seconds")
+FREE_FIELDS = ("steps", "loop.devices", "record.checkpoint_seconds", "record.keep_checkpoints", "record.chunk_seconds")
 
 
 @dataclass
@@ -82,16 +82,28 @@ def train(
     check_memory(plan)
     if experiment.init_from:
         starting_weights(experiment.init_from, len(plan.members), plan.shapes()[0].learner.params)
-    folder = RunFolder(run_dir or unused_folder(f"{experiment.agent}_{experiment.env}"))
+    path = run_dir or unused_folder(f"{experiment.agent}_{experiment.env}")
+    folder = RunFolder(cluster.from_first(str(path)), writes=cluster.is_first())
     folder.make()
     with Lock(folder):
         folder.create(to_json(plan.experiment))
-        return drive(plan, folder, Console(quiet), None, {})
+        return drive(plan, folder, Console(quiet or not folder.writes), None, {})
 
 
-def resume(run_dir: str | Path, steps: int | None = None, *, quiet: bool = False, compile_cache: bool = True) -> Result:
-    """Continues a run from its newest good checkpoint, or extends a finished one to `steps`."""
-    folder, console = RunFolder(run_dir), Console(quiet)
+def resume(
+    run_dir: str | Path,
+    steps: int | None = None,
+    *,
+    devices: int | None = None,
+    quiet: bool = False,
+    compile_cache: bool = True,
+) -> Result:
+    """Continues a run from its newest good checkpoint, or extends a finished one to `steps`.
+
+    The number of devices may be another than before: what was learnt goes on, with other random numbers.
+    """
+    folder = RunFolder(run_dir, writes=cluster.is_first())
+    console = Console(quiet or not folder.writes)
     folder.read_config()
     with Lock(folder):
         experiment = from_json(folder.read_config())
@@ -102,15 +114,27 @@ def resume(run_dir: str | Path, steps: int | None = None, *, quiet: bool = False
             return Result(folder.path, 0 if ended["status"] == "finished" else NumericError.exit_code)
         if compile_cache:
             use_compile_cache()
-        path, meta = folder.newest_good_checkpoint(set_aside=True)
+        path, meta = chosen_checkpoint(folder)
         reached = meta.get("step", 0)
         if steps is not None and steps < reached:
             raise ConfigError(f"steps={steps} lies behind the run, which is at step {reached}")
+        if devices is not None:
+            experiment = replace(experiment, loop=replace(experiment.loop, devices=devices))
         plan = make_plan(replace(experiment, steps=steps or experiment.steps), reached)
         check_memory(plan)
         if path is not None:
             check_origin(path, meta, to_json(plan.experiment))
         return drive(plan, folder, console, path, meta)
+
+
+def chosen_checkpoint(folder: RunFolder) -> tuple[Path | None, dict[str, Any]]:
+    """The newest good checkpoint; of several processes the first chooses it, and sets damaged ones aside."""
+    path, meta = folder.newest_good_checkpoint(set_aside=True) if folder.writes else (None, {})
+    name = cluster.from_first(path.name if path else "")
+    if folder.writes or not name:
+        return path, meta
+    path = folder.checkpoints / name
+    return path, checkpoint.verify(path)
 
 
 def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> None:
@@ -130,12 +154,14 @@ def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, me
     with resources(folder), signals() as caught:
         folder.write_config(to_json(plan.experiment))
         record, names = plan.experiment.record, plan.program.loop.agent.metric_names
+        metrics = Table(folder.metrics, (*METRIC_COLUMNS, *names), step, record.log_steps, last, folder.writes)
+        evaluations = Table(folder.evaluations, EVALUATION_COLUMNS, step, record.eval_steps, last, folder.writes)
         session = Session(
             plan=plan,
             folder=folder,
             console=console,
-            metrics=Table(folder.metrics, (*METRIC_COLUMNS, *names), step, record.log_steps, last),
-            evaluations=Table(folder.evaluations, EVALUATION_COLUMNS, step, record.eval_steps, last),
+            metrics=metrics,
+            evaluations=evaluations,
             times=Times(**meta.get("times", {})),
             saved_step=step,
         )
@@ -145,11 +171,11 @@ def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, me
             programs = compile_programs(session)
             with closing(programs):
                 state, best = begin(session, programs, path)
-                iteration, state = advance(session, programs, state, best, caught)
+                iteration, state, heard = advance(session, programs, state, best, caught)
         except BaseException:
             write_summary(session, "interrupted", session.saved_step, None)
             raise
-        return finish(session, state, iteration, caught)
+        return finish(session, state, iteration, heard)
 
 
 def announce(session: Session, path: Path | None) -> None:
@@ -162,6 +188,10 @@ def announce(session: Session, path: Path | None) -> None:
     session.console.say(
         f"{experiment.agent} on {experiment.env}, {what}, {total:,} steps each{rounded}, on {records.device_name()}"
     )
+    there = jax.device_count()
+    if there > 1:
+        left = "" if plan.grid.size == there else f" ({there} are there; more do not divide the work)"
+        session.console.say(f"{plan.grid}{left}")
     session.console.say(f"Run folder: {session.folder.path}" + (f" (resumed from {path.name})" if path else ""))
     if isinstance(plan.program, HostProgram):
         envs = experiment.loop.num_envs * len(plan.members)
@@ -193,29 +223,32 @@ def begin(session: Session, programs: Programs, path: Path | None) -> tuple[Trai
     state, best = programs.init(plan.keys, plan.hparams)
     if plan.experiment.init_from:
         params = starting_weights(plan.experiment.init_from, len(plan.members), state.learner.params)
-        # Compiled, so that each weight that is used twice gets two buffers, as donation needs.
-        learner = jax.jit(jax.vmap(plan.program.loop.agent.with_weights))(state.learner, params)
-        state = state._replace(learner=learner)
+        state = state._replace(learner=plan.program.with_weights(state.learner, params))
     return state, best
 
 
 def advance(
     session: Session, programs: Programs, state: TrainState, best: Best, caught: list[int]
-) -> tuple[int, TrainState]:
-    """Runs chunk after chunk; returns the iteration that was reached, which is saved, and its state."""
-    plan, log = session.plan, jnp.int32(session.plan.log)
+) -> tuple[int, TrainState, int]:
+    """Runs chunk after chunk; returns the iteration that was reached, which is saved, its state, and the signal heard.
+
+    What depends on a clock or a signal is agreed on, so that several processes go the same way.
+    """
+    plan, log = session.plan, np.int32(session.plan.log)
     iteration = int(state.iteration)
     saved, saved_at = (iteration if iteration else -1), time.monotonic()
     pace: dict[bool, float] = {}  # seconds of an iteration, while warming up and while learning
     note_failures(session, state)
-    while iteration < plan.total and not caught and len(session.failed) < len(plan.members):
+    (heard,) = cluster.agree(first_of(caught))
+    while iteration < plan.total and not heard and len(session.failed) < len(plan.members):
         learning = iteration >= plan.warm_up
         stop = next_stop(plan, iteration, pace.get(learning))
         program = programs.advance if learning else programs.warm_up
         began, began_wall = time.perf_counter(), session.wall()
-        state, rows = program(state, jnp.int32(stop), log)
-        rows = np.asarray(rows)
-        spent = time.perf_counter() - began
+        state, rows = program(state, np.int32(stop), log)
+        rows = fetch(rows)
+        waited = time.monotonic() - saved_at
+        spent, waited, heard = cluster.agree(time.perf_counter() - began, waited, first_of(caught))
         session.times.train_seconds += spent
         pace[learning] = spent / (stop - iteration)
         note_failures(session, state)
@@ -228,7 +261,7 @@ def advance(
             step = iteration * plan.steps_per_iteration
             session.evaluations.add(records.evaluation_rows(plan, result, step, session.failed))
         show_progress(session, iteration, pace[learning])
-        if time.monotonic() - saved_at >= plan.experiment.record.checkpoint_seconds:
+        if waited >= plan.experiment.record.checkpoint_seconds:
             save(session, state, best, iteration)
             saved, saved_at = iteration, time.monotonic()
         else:
@@ -236,7 +269,12 @@ def advance(
             session.evaluations.write_if_due()
     if saved != iteration:
         save(session, state, best, iteration)
-    return iteration, state
+    return iteration, state, int(heard)
+
+
+def first_of(caught: list[int]) -> int:
+    """The first signal that was caught; 0 for none."""
+    return caught[0] if caught else 0
 
 
 def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
@@ -309,17 +347,27 @@ def save(session: Session, state: TrainState, best: Best, iteration: int) -> Non
     session.saved_step = step
 
 
-def finish(session: Session, state: TrainState, iteration: int, caught: list[int]) -> Result:
+def finish(session: Session, state: TrainState, iteration: int, heard: int) -> Result:
     step = iteration * session.plan.steps_per_iteration
     status, code = "finished", 0
-    if caught and iteration < session.plan.total:
-        status, code = "interrupted", PREEMPTED if caught[0] == signal.SIGTERM else INTERRUPTED
+    if heard and iteration < session.plan.total:
+        status, code = "interrupted", PREEMPTED if heard == signal.SIGTERM else INTERRUPTED
     elif session.failed:
         status, code = "failed", NumericError.exit_code
-    summary = write_summary(session, status, step, state.learner.params)
+    params = fetch(state.learner.params)
+    summary = write_summary(session, status, step, params)
+    if session.folder.writes:
+        tell_end(session, status, summary)
+    if jax.process_count() > 1:
+        print(f"process {jax.process_index()}: params_sha256 {checkpoint.params_sha256(params)}", flush=True)
+    return Result(session.folder.path, code)
+
+
+def tell_end(session: Session, status: str, summary: dict[str, Any]) -> None:
     if status == "interrupted":
+        step = summary["total_steps"]
         session.console.say(f"Interrupted at step {step:,}; continue with `rollax resume {session.folder.path}`")
-        return Result(session.folder.path, code)
+        return
     show_members(session.console, summary)
     rate, wall = summary["steps_per_second"], duration(summary["wall_seconds"])
     session.console.say(f"{status.capitalize()} in {wall}, {rate:,} steps/s in training.")
@@ -328,7 +376,6 @@ def finish(session: Session, state: TrainState, iteration: int, caught: list[int
         session.console.say(f"Plot: {plot_runs([session.folder.path], session.folder.curve)}")
     except RollaxError as error:
         warn(str(error))
-    return Result(session.folder.path, code)
 
 
 def write_summary(session: Session, status: str, step: int, params: Any) -> dict[str, Any]:
