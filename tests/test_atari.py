@@ -11,6 +11,7 @@ import pytest
 from test_cli import command, summary
 
 import rollax
+from rollax.cli import run_command
 from rollax.envs import atari, gymnasium_envs, registry
 from rollax.envs.atari import Atari, AtariEnvs
 from rollax.errors import ConfigError
@@ -129,7 +130,7 @@ def test_without_ale_the_extra_is_named(monkeypatch):
 # -- runs
 
 
-def test_twenty_thousand_steps_of_a_game(tmp_path):
+def test_twenty_thousand_steps_of_a_game(tmp_path, capfd):
     """Trained, killed by nobody, extended, evaluated and filmed, through the command."""
     folder = tmp_path / "run"
     flags = ["--torso", "mlp", "--hidden", 16, "--eval-episodes", 2, "--max-episode-steps", 60, "--sticky", 0.25]
@@ -141,11 +142,10 @@ def test_twenty_thousand_steps_of_a_game(tmp_path):
     result = rollax.training.result.Result(folder)
     assert np.nanmean(result.curves["episodes"]) > 0
     assert np.nanmax(result.curves["episode_return_mean"]) >= 1
-    resumed = command("resume", folder, "--steps", 20_992)
-    assert resumed.returncode == 0, resumed.stderr
-    assert "the environments begin new episodes" in resumed.stdout
-    played = command("eval", folder, "--episodes", 2, "--epsilon", 0.5)
-    assert "evaluation_epsilon 0.5" in played.stdout
+    assert rollax.resume(folder, steps=20_992).exit_code == 0
+    assert "the environments begin new episodes" in capfd.readouterr().out
+    assert run_command("eval", [str(folder), "--episodes", "2", "--epsilon", "0.5"]) == 0
+    assert "evaluation_epsilon 0.5" in capfd.readouterr().out
     watched = command("watch", folder, "--max-steps", 12, "--out", tmp_path / "film.mp4")
     assert watched.returncode == 0, watched.stderr
     assert "left after 12 steps, before its end, frame_skip 4" in watched.stdout
@@ -167,7 +167,13 @@ def test_a_replay_of_frames_is_resumed(tmp_path):
     assert len({member["params_sha256"] for member in longer.summary["members"]}) == 2
 
 
-@pytest.mark.parametrize(("name", "told"), [("Raises", "the joystick came off"), ("Hangs", "has not answered for 2 s")])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        pytest.param("Raises", "the joystick came off", marks=pytest.mark.thorough),
+        ("Hangs", "has not answered for 2 s"),
+    ],
+)
 def test_an_environment_that_breaks_exits_with_five(name, told, tmp_path):
     env = f"gymnasium:broken_envs:{name}-v0"
     flags = ["--num-envs", 2, "--rollout-length", 8, "--minibatches", 2, "--hidden", 8, "--checkpoint-seconds", 0]

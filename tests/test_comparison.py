@@ -265,6 +265,7 @@ def test_one_agent_after_the_other_is_the_whole_program_to_the_last_bit(timing, 
     assert max(jax.tree.leaves(moved)) > 0.01
 
 
+@pytest.mark.thorough
 def test_epsilon_can_be_held_and_given_back():
     mode = JaxParallel(hunt(**SMALL))
     agent = mode.agent.agent

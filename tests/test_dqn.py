@@ -120,7 +120,7 @@ def filled(agent, memory):
     return memory
 
 
-@pytest.mark.parametrize(("period", "step"), [(1, 0.25), (3, 1.0)])
+@pytest.mark.parametrize(("period", "step"), [pytest.param(1, 0.25, marks=pytest.mark.thorough), (3, 1.0)])
 def test_target_weights_move_softly_or_by_copies(period, step):
     agent, learner, memory = make(small("double"), target_period=period, target_step=step)
     memory = filled(agent, memory)

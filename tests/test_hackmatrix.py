@@ -334,6 +334,7 @@ def test_dropped_snapshots_are_told():
     assert int(AUTO(KEY, state, 0)[-1]["dropped_snapshots"]) == 10 + 1 - GAME.undo_depth
 
 
+@pytest.mark.thorough
 def test_enemies_without_a_place_are_counted():
     """In the state, and in what a step tells."""
     crowd = [{"type": "daemon", "row": r, "col": c, "hp": 3} for r in range(1, 6) for c in range(6)]

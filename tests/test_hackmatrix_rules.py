@@ -72,6 +72,7 @@ def compare(programs, states, actions, keys):
     return after, np.asarray(over)
 
 
+@pytest.mark.thorough
 @settings(max_examples=SCENARIOS, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_action_of_a_crowded_game_is_as_written(programs, seed):

@@ -36,7 +36,11 @@ def run_outside(name, world, *, overlap, stops, interval=1, members=2, options=N
 
 @pytest.mark.parametrize(
     ("name", "truncates", "interval"),
-    [("double", True, 1), ("pqn", True, 5), pytest.param("ppo", False, 8, marks=pytest.mark.thorough)],
+    [
+        ("double", True, 1),
+        pytest.param("pqn", True, 5, marks=pytest.mark.thorough),
+        pytest.param("ppo", False, 8, marks=pytest.mark.thorough),
+    ],
 )
 def test_an_environment_outside_learns_the_same_as_inside(name, truncates, interval):
     """Weights, and the log's sums of returns, lengths and losses."""

@@ -147,7 +147,7 @@ def test_settings_of_a_population_differ_and_a_seed_keeps_its_key(cartpole):
     assert len(np.unique(later.reshape(4, -1), axis=0)) == 4
 
 
-@pytest.mark.parametrize("name", ["irainbow", "pqn", "ppo"])
+@pytest.mark.parametrize("name", [pytest.param("irainbow", marks=pytest.mark.thorough), "pqn", "ppo"])
 def test_no_key_is_used_twice(name, cartpole):
     """One member: the checker does not see through `vmap`, which moves the axes of key arrays."""
     several = {} if name in ("pqn", "ppo") else {"gradient_steps": 2}
@@ -162,7 +162,7 @@ def test_no_key_is_used_twice(name, cartpole):
     assert int(state.iteration) == 4
 
 
-@pytest.mark.parametrize("name", ["munchausen", "pqn", "ppo"])
+@pytest.mark.parametrize("name", [pytest.param("munchausen", marks=pytest.mark.thorough), "pqn", "ppo"])
 def test_no_illegal_action_is_ever_taken(name):
     """Only an illegal action pays 10: it would show in the sums of every window and of every evaluation."""
     program = make_program(task(Masked()), small(name), rollout_length=2)

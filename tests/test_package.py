@@ -51,7 +51,7 @@ LEVELS = [
     {"envs.check", "presets"},
     {"experiment", "training.loop"},
     {"training.evaluate", "training.mesh"},
-    {"training.checkpoint"},
+    {"training.checkpoint", "training.cluster"},
     {"training.program"},
     {"training.jax_program", "training.host_pieces", "training.folder"},
     {"training.far_memory"},

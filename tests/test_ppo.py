@@ -150,7 +150,9 @@ def test_values_may_be_clipped_and_advantages_left_alone():
     assert value_loss > 1.01 * 0.5 * np.mean((value - target) ** 2)
 
 
-@pytest.mark.parametrize("observations", [RawObservations(), NormalizedObservations()])
+@pytest.mark.parametrize(
+    "observations", [pytest.param(RawObservations(), marks=pytest.mark.thorough), NormalizedObservations()]
+)
 def test_nothing_has_moved_before_the_first_gradient_step(observations):
     """Acting and learning see the same features and the same mask: the ratio is 1 in a first and in a later rollout."""
     program = make_program(MASKED, small("ppo", observations=observations, epochs=1, minibatches=1), 4, 8)

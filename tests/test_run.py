@@ -157,7 +157,7 @@ def often_saved(tmp_path_factory):
     return small_run(folder, checkpoint_seconds=0.0, chunk_seconds=0.0, keep_checkpoints=1_000)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.03, 0.4, 0.77, 1.0])
+@pytest.mark.parametrize("share", [0.0, *(pytest.param(x, marks=pytest.mark.thorough) for x in (0.03, 0.4)), 0.77, 1.0])
 def test_resuming_equals_not_stopping(often_saved, plain, tmp_path, share):
     """From checkpoints at the end of the warm-up, between rows, and at the end: weights and rows are the same."""
     steps = RunFolder(often_saved.run_dir).checkpoint_steps()[::-1]

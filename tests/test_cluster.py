@@ -1,0 +1,90 @@
+"""Two processes on one machine: they learn the same, and miss one another."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rollax.cli import run_command
+from rollax.errors import ConfigError, ResourceError
+from rollax.training.cluster import Place, joined
+from rollax.training.folder import RunFolder
+
+
+def free_port() -> int:
+    """A port that is free, and so is the next."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+def start(*arguments: str) -> list[subprocess.Popen]:
+    """The same command as two processes."""
+    port = free_port()
+
+    def one(index: int) -> subprocess.Popen:
+        place = ["--coordinator", f"127.0.0.1:{port}", "--num-processes", "2", "--process-id", str(index)]
+        command = [sys.executable, "-m", "rollax", *arguments, *place]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+
+    return [one(0), one(1)]
+
+
+def test_a_lost_process_is_named_and_two_learn_the_same(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    flags = ["--preset", "none", "--num-envs", "4", "--hidden", "8", "--capacity", "400", "--batch-size", "8"]
+    grids = ["--checkpoint-seconds", "0", "--chunk-seconds", "0.2", "--steps", "40000000", "--eval-steps", "20000000"]
+    first, second = start("train", "double", *flags, *grids, "--run-dir", str(folder.path))
+    deadline = time.monotonic() + 120
+    while not folder.checkpoint_steps() and time.monotonic() < deadline and first.poll() is None:
+        time.sleep(0.1)
+    second.kill()
+    killed = time.monotonic()
+    told = first.communicate(timeout=60)[1]
+    assert time.monotonic() - killed < 10
+    assert first.returncode == 6, told
+    assert "process 1 is gone" in told
+    reached = max(folder.checkpoint_steps())
+    config = folder.config.read_text()
+    folder.config.write_text(re.sub(r'"steps": \d+', f'"steps": {reached + 400}', config, count=1))
+    both = start("resume", str(folder.path))
+    said = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    hashes = [out.splitlines()[-1].rpartition(" ")[2] for out, _ in said]
+    assert hashes[0] == hashes[1]
+    assert len(hashes[0]) == 64
+    assert folder.read_summary()["status"] == "finished"
+
+
+@pytest.mark.thorough
+def test_doctor_takes_a_mean_over_processes():
+    both = start("doctor", "--distributed")
+    for process in both:
+        out, err = process.communicate(timeout=60)
+        assert "1.5 over 2 devices, right" in out, err
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_process_that_never_starts_is_named(index):
+    place = Place(f"127.0.0.1:{free_port()}", 2, index)
+    with pytest.raises(ResourceError, match=f"process {1 - index} .*did not start"), joined(place, 0.5):
+        pytest.fail("nobody else is there")
+
+
+def test_a_place_that_cannot_be_is_refused(capsys):
+    assert run_command("train", ["double", "--coordinator", "here", "--num-processes", "2", "--process-id", "0"]) == 2
+    assert "must be HOST:PORT" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="process_id=2 below it"), joined(Place("a:1", 2, 2)):
+        pytest.fail("there is no third")
