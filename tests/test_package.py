@@ -67,6 +67,12 @@ LEVELS = [
     {"comparison.torch_mode"},
     {"comparison.worker"},
     {"comparison.measure"},
+    {"search.space"},
+    {"search.arena", "search.pictures"},
+    {"search.sweep"},
+    {"search.tune"},
+    {"flags"},
+    {"cli_search"},
     {"cli"},
     {"__main__"},
 ]

@@ -355,3 +355,29 @@ def test_no_window_reaches_over_an_interruption(kind, rollout, n, stops):
         reached |= set(after[steps < n] if n > 1 else after)
     last = stops[-1] - stops[-2] if len(stops) > 1 else stops[0]
     assert last * rollout in reached, "the last observation before the interruption"
+
+
+def test_a_limit_draws_from_the_newest_transitions_only():
+    """Of a ring that has gone round: the numbers on the transitions tell their age."""
+    spec = EnvSpec(Observation(jax.ShapeDtypeStruct((), jnp.float32)), 2, 2, 1)
+    replay = UniformReplay(capacity=40)
+    state = replay.init(spec)
+    for number in range(50):
+        shown = Observation(jnp.full((1, 2), number, jnp.float32))
+        rollout = Transition(
+            shown, jnp.zeros((1, 2), jnp.int32), jnp.ones((1, 2)), jnp.zeros((1, 2), bool), jnp.zeros((1, 2), bool),
+            Observation(shown.features + 1),
+        )  # fmt: skip
+        state = replay.add(state, rollout, spec)
+
+    def drawn(limit):
+        return set(
+            np.asarray(
+                replay.sample(state, jax.random.key(0), 500, 0.9, 1.0, spec, jnp.int32(limit)).batch.obs.features
+            )
+        )
+
+    assert drawn(0) == set(range(30, 49))
+    assert drawn(10) == {44, 45, 46, 47, 48}  # ten transitions are five steps of two environments
+    assert drawn(1_000) == drawn(0)
+    assert drawn(1) == {48}

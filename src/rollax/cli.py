@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
 import os
 import sys
-import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
+from rollax.cli_search import sweep_command, tune_command
 from rollax.errors import INTERRUPTED, ConfigError, ResourceError, RollaxError, did_you_mean
+from rollax.flags import Processes, described, parse, parse_experiment, starting_experiment
 
 
 def run_command(name: str, arguments: list[str]) -> int:
@@ -34,19 +34,6 @@ def run_command(name: str, arguments: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Processes:
-    coordinator: str = ""  # Of several processes: HOST:PORT of the first, which also takes the next port.
-    num_processes: int = 0  # How many they are; a scheduler such as SLURM tells it by itself.
-    process_id: int = -1  # Which of them this one is, from 0.
-
-    def joined(self) -> Any:
-        """A context in which this process is one of several, if it is to be."""
-        from rollax.training.cluster import Place, joined
-
-        return joined(Place(self.coordinator, self.num_processes, self.process_id))
 
 
 def train_command(arguments: list[str]) -> int:
@@ -75,72 +62,16 @@ def train_command(arguments: list[str]) -> int:
         ).exit_code
 
 
-def starting_experiment(agent: str | None, flags: list[str]) -> Any:
-    """What the flags will change: a configuration file, or the preset of the agent in its environment."""
-    from rollax.experiment import (
-        AGENTS,
-        MAIN_AGENT,
-        MAIN_ENV,
-        MAIN_SEEDS,
-        PARTS,
-        from_json,
-        make_experiment,
-        with_parts,
-    )
-    from rollax.training.folder import read_json
-
-    if agent is not None and agent not in AGENTS:
-        raise ConfigError(f"agent={agent!r} is not known; {did_you_mean(agent, AGENTS)}")
-    parts = {slot: name for slot in PARTS if (name := flag_value(flags, f"--{slot}"))}
-    config = flag_value(flags, "--config")
-    if config:
-        if flag_value(flags, "--preset"):
-            raise ConfigError("preset does not go with config, which holds every setting already; leave one out")
-        loaded = from_json(read_json(Path(config), f"config={config} does not exist"))
-        if agent is not None and agent != loaded.agent:
-            raise ConfigError(f"agent={agent!r} is not that of {config}, which is {loaded.agent!r}; leave it out")
-        return with_parts(loaded, parts)[0]
-    env = flag_value(flags, "--env") or MAIN_ENV
-    seeds = MAIN_SEEDS if agent is None else 1
-    preset = flag_value(flags, "--preset") or "auto"
-    return make_experiment(agent or MAIN_AGENT, env=env, seeds=seeds, preset=preset, **parts)
-
-
-def flag_value(flags: list[str], name: str) -> str | None:
-    """The value of a flag that decides the others' defaults, read ahead of the parser."""
-    for index, flag in enumerate(flags):
-        if flag == name and index + 1 < len(flags):
-            return flags[index + 1]
-        if flag.startswith(f"{name}="):
-            return flag.removeprefix(f"{name}=")
-    return None
-
-
 def parse_train(start: Any, flags: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The leaves that flags set, and the options that are not part of an experiment."""
-    from rollax.experiment import AGENTS, PART_HELP, PARTS, leaves, parts_of
+    from rollax.experiment import AGENTS
 
-    fields: list[tuple[str, Any, Any]] = [
-        described(slot, literal(PARTS[slot]), name, PART_HELP[slot]) for slot, name in parts_of(start).items()
-    ]
-    known = [leaf for leaf in leaves(start) if leaf.name != "agent"]
-    for leaf in known:
-        if leaf.traced:
-            several = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
-            fields.append(described(leaf.name, types.GenericAlias(tuple, (leaf.annotation, ...)), several, leaf.help))
-        else:
-            fields.append(described(leaf.name, leaf.annotation, leaf.value, leaf.help))
-    fields += [
+    help_text = TRAIN_HELP.format(agents=", ".join(AGENTS), agent=start.agent)
+    own = [
         described("run_dir", str, "", "The folder of the run; by default a new one below runs/."),
-        described("config", str, "", "A config.json to start from."),
-        described("preset", str, "auto", "A preset by name; auto for the agent's own in the environment, or none."),
         described("auto_tune", bool, False, "Choose num_envs for this device, and say why; the result depends on it."),
-        described("quiet", bool, False, "Print nothing but warnings."),
-        described("compile_cache", bool, True, "Keep compiled programs on disk for the next run."),
     ]
-    form = dataclasses.make_dataclass("Train", fields, bases=(Processes,), frozen=True, kw_only=True)
-    parsed = parse(form, flags, "rollax train [AGENT]", TRAIN_HELP.format(agents=", ".join(AGENTS), agent=start.agent))
-    values = {leaf.name: getattr(parsed, leaf.name) for leaf in known}
+    values, parsed = parse_experiment(start, flags, Processes, own, "rollax train [AGENT]", help_text)
     options = {name: getattr(parsed, name) for name in ("run_dir", "quiet", "compile_cache", "auto_tune", "joined")}
     return values, options
 
@@ -149,19 +80,6 @@ TRAIN_HELP = (
     "Train an agent: {agents}. A list of numbers for a hyper-parameter makes a population: settings x seeds, all in "
     "one compiled program. The defaults shown are those of {agent} in this environment."
 )
-
-
-def literal(values: Iterable[str]) -> Any:
-    """The type of exactly these values."""
-    return Literal.__getitem__(tuple(values))
-
-
-def described(name: str, kind: Any, value: Any, text: str) -> tuple[str, Any, Any]:
-    return name, Annotated[kind, tyro.conf.arg(help=text)], dataclasses.field(default=value)
-
-
-def parse(form: Any, flags: list[str], program: str, description: str) -> Any:
-    return tyro.cli(form, prog=program, description=description, args=flags)
 
 
 @dataclass(frozen=True)
@@ -427,6 +345,8 @@ def mean_over_processes() -> dict[str, Any]:
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train_command,
+    "sweep": sweep_command,
+    "tune": tune_command,
     "resume": resume_command,
     "eval": eval_command,
     "plot": plot_command,

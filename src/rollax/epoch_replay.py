@@ -137,6 +137,7 @@ class EpochReplay:
         discount: Array | float,
         importance_exponent: Array | float,
         spec: EnvSpec,
+        limit: Array | int = 0,
     ) -> Sample:
         """Draws windows without replacement.  A window that reaches over an episode's end weighs nothing."""
         del importance_exponent  # every window has the same chance

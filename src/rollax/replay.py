@@ -67,8 +67,12 @@ class Replay(Protocol):
         discount: Array | float,
         importance_exponent: Array | float,
         spec: EnvSpec,
+        limit: Array | int = 0,
     ) -> Sample:
-        """Draws `batch_size` windows from what this shard has.  At least `n_step + 1` rows must have been added."""
+        """Draws `batch_size` windows from what this shard has.  At least `n_step + 1` rows must have been added.
+
+        A `limit` above 0 asks for the newest so many transitions only; a replay that has none leaves it unheard.
+        """
         ...
 
     def reprioritize(self, state: Any, handle: Any, priority: Array, exponent: Array | float, spec: EnvSpec) -> Any:
@@ -97,9 +101,10 @@ class UniformReplay(Ring):
         discount: Array | float,
         importance_exponent: Array | float,
         spec: EnvSpec,
+        limit: Array | int = 0,
     ) -> Sample:
         del importance_exponent  # every window counts the same
-        oldest, starts = self.window_starts(state, spec)
+        oldest, starts = self.newest_starts(state, spec, limit)
         # A remainder of 32 random bits is uniform to one part in 2**32 / capacity, at a third of randint's cost.
         drawn = (jax.random.bits(key, (batch_size,)) % (spec.own_envs * starts).astype(jnp.uint32)).astype(jnp.int32)
         env, time = drawn // starts, oldest + drawn % starts
@@ -155,6 +160,7 @@ class PrioritizedReplay(Ring):
         discount: Array | float,
         importance_exponent: Array | float,
         spec: EnvSpec,
+        limit: Array | int = 0,
     ) -> Sample:
         """Draws `batch_size` windows with replacement, and weights that undo their unequal chances.
 

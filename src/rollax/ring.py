@@ -200,6 +200,14 @@ class Ring:
         # The last n rows wait: their windows, or the observation after them, are not there yet.
         return oldest, state.added - self.n_step - oldest
 
+    def newest_starts(self, state: RingState, spec: EnvSpec, limit: Array | int) -> tuple[Array, Array]:
+        """The same of the newest windows: those of `limit` transitions of the whole member; 0 for all."""
+        oldest, starts = self.window_starts(state, spec)
+        if isinstance(limit, int) and limit == 0:
+            return oldest, starts
+        fewer = jnp.where(limit > 0, jnp.clip(limit // spec.num_envs, 1, starts), starts)
+        return oldest + starts - fewer, fewer
+
     def windows(self, state: RingState, env: Array, time: Array, discount: Array | float, spec: EnvSpec) -> Batch:
         """The windows that begin at these times `[batch]` of these environments `[batch]`.
 

@@ -50,6 +50,7 @@ class DQNHParams(ExplorationHParams, OptimizerHParams):
     target_period: int = 1  # Gradient steps between moves of the target weights ...
     target_step: float = 0.01  # ... and how far they move: 1.0 copies.
     sync_period: int = 0  # Iterations between full copies, beside those moves; 0 for none.
+    replay_limit: int = 0  # The newest transitions that a uniform replay draws from; 0 for all that it keeps.
     loss_weight: float = 1.0  # What the loss is multiplied with, which matters to `max_grad_norm`.
     priority_exponent: float = 0.5  # How much priorities matter to a prioritised replay: 0 is uniform.
     importance_start: float = 0.4  # How much of its unequal chances is undone at first: 1 is all ...
@@ -63,6 +64,7 @@ class DQNHParams(ExplorationHParams, OptimizerHParams):
         "target_period": COUNT,
         "target_step": SHARE,
         "sync_period": COUNT_OR_NONE,
+        "replay_limit": COUNT_OR_NONE,
         "loss_weight": POSITIVE,
         "priority_exponent": SHARE,
         "importance_start": SHARE,
@@ -178,7 +180,9 @@ class DQN(QLearner):
         """What the next gradient step learns from.  Of the learner it needs the numbers, not the weights."""
         hp = learner.hparams
         importance = linear(hp.importance_start, hp.importance_end, self.env_steps(learner) / hp.importance_steps)
-        return self.config.replay.sample(memory, key, self.own_batch, hp.discount, importance, self.spec)
+        return self.config.replay.sample(
+            memory, key, self.own_batch, hp.discount, importance, self.spec, hp.replay_limit
+        )
 
     def improve(self, learner: DQNLearner, sample: Sample, key: Key) -> tuple[DQNLearner, Array, Metrics]:
         """The learner after a gradient step, and how wrong it was about each of the sample."""

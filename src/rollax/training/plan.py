@@ -20,6 +20,7 @@ from rollax.envs.base import Task
 from rollax.envs.host import HostTask
 from rollax.errors import ConfigError, EnvError, ResourceError
 from rollax.experiment import Experiment, LoopConfig, Member, leaves, population, range_problems, resolve
+from rollax.replay import UniformReplay
 from rollax.shards import DATA
 from rollax.training.evaluate import Best, Evaluator
 from rollax.training.host_pieces import HostLoop
@@ -66,8 +67,8 @@ class Plan(NamedTuple):
         return self.program.shapes(self.keys, self.hparams)
 
 
-def make_plan(experiment: Experiment, start: int = 0) -> Plan:
-    """Checks an experiment and lays it out, from step `start` on.
+def make_plan(experiment: Experiment, start: int = 0, members: list[Member] | None = None) -> Plan:
+    """Checks an experiment and lays it out, from step `start` on; with these members, if not its own.
 
     Raises ConfigError with every problem, or EnvError.
     """
@@ -86,7 +87,7 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
     if task is None or not experiment.steps_per_iteration > 0:
         raise ConfigError(problems)
     problems += place_problems(experiment, task)
-    members = [] if problems else population(experiment)
+    members = members or ([] if problems else population(experiment))
     spec = learner_spec(task, experiment.loop)
     choices = experiment.choices
     warm_up = experiment.iterations(experiment.loop.warm_up_steps)
@@ -108,8 +109,7 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
     warm_up = min(warm_up, total)
     log = experiment.iterations(experiment.record.log_steps)
     evaluation = experiment.iterations(experiment.record.eval_steps)
-    keys = jax.vmap(jax.random.key)(np.array([member.seed for member in members], np.uint32))
-    hparams = _stack(experiment.hparams, members)
+    keys, hparams = keys_and_hparams(experiment, members)
     program = make_program(
         experiment, task, block_length(total, warm_up, log, evaluation, experiment.iterations(start)), grid.data
     )
@@ -130,7 +130,10 @@ def make_plan(experiment: Experiment, start: int = 0) -> Plan:
 
 
 def place_problems(experiment: Experiment, task: Task | HostTask) -> list[str]:
-    """Whether the replay can be where it is wanted."""
+    """Whether the replay can be where, and draw from what, it is wanted."""
+    replay = getattr(experiment.choices, "replay", None)
+    if replay is not None and type(replay) is not UniformReplay and experiment.hparams.replay_limit != 0:
+        return ["replay_limit is for replay=uniform; leave it out, or set --capacity"]
     if experiment.loop.replay_on == "device":
         return []
     if not isinstance(task, HostTask):
@@ -275,8 +278,10 @@ def memory_size(count: float) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
-def _stack(hparams: Any, members: list[Member]) -> Any:
-    """Hyper-parameters `[members]` as strong types, so that a restored run meets the same program."""
-    kinds = {leaf.name: jnp.int32 if leaf.annotation is int else jnp.float32 for leaf in leaves(hparams)}
+def keys_and_hparams(experiment: Experiment, members: list[Member]) -> tuple[Key, Any]:
+    """Of all members, `[members]`; numbers as strong types, so that a restored run meets the same program."""
+    usual = experiment.hparams
+    kinds = {leaf.name: jnp.int32 if leaf.annotation is int else jnp.float32 for leaf in leaves(usual)}
     columns = {name: jnp.array([member.hparams[name] for member in members], kind) for name, kind in kinds.items()}
-    return type(hparams)(**columns)
+    keys = jax.vmap(jax.random.key)(np.array([member.seed for member in members], np.uint32))
+    return keys, type(usual)(**columns)

@@ -456,9 +456,14 @@ def signals() -> Generator[list[int]]:
             signal.signal(number, handler)
 
 
+def plain_name(name: str) -> str:
+    """A name that can be a folder's."""
+    return name.replace("/", "-").replace(":", "-")
+
+
 def unused_folder(name: str) -> Path:
     """`runs/NAME_K` with the first free number."""
-    name = name.replace("/", "-").replace(":", "-")
+    name = plain_name(name)
     number = 1
     while (Path("runs") / f"{name}_{number}").exists():
         number += 1

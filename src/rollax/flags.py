@@ -1,0 +1,109 @@
+"""How flags become an experiment: every leaf of it is one, with its default and its help."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from rollax.errors import ConfigError, did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processes:
+    coordinator: str = ""  # Of several processes: HOST:PORT of the first, which also takes the next port.
+    num_processes: int = 0  # How many they are; a scheduler such as SLURM tells it by itself.
+    process_id: int = -1  # Which of them this one is, from 0.
+
+    def joined(self) -> Any:
+        """A context in which this process is one of several, if it is to be."""
+        from rollax.training.cluster import Place, joined
+
+        return joined(Place(self.coordinator, self.num_processes, self.process_id))
+
+
+def starting_experiment(agent: str | None, flags: list[str]) -> Any:
+    """What the flags will change: a configuration file, or the preset of the agent in its environment."""
+    from rollax.experiment import (
+        AGENTS,
+        MAIN_AGENT,
+        MAIN_ENV,
+        MAIN_SEEDS,
+        PARTS,
+        from_json,
+        make_experiment,
+        with_parts,
+    )
+    from rollax.training.folder import read_json
+
+    if agent is not None and agent not in AGENTS:
+        raise ConfigError(f"agent={agent!r} is not known; {did_you_mean(agent, AGENTS)}")
+    parts = {slot: name for slot in PARTS if (name := flag_value(flags, f"--{slot}"))}
+    config = flag_value(flags, "--config")
+    if config:
+        if flag_value(flags, "--preset"):
+            raise ConfigError("preset does not go with config, which holds every setting already; leave one out")
+        loaded = from_json(read_json(Path(config), f"config={config} does not exist"))
+        if agent is not None and agent != loaded.agent:
+            raise ConfigError(f"agent={agent!r} is not that of {config}, which is {loaded.agent!r}; leave it out")
+        return with_parts(loaded, parts)[0]
+    env = flag_value(flags, "--env") or MAIN_ENV
+    seeds = MAIN_SEEDS if agent is None else 1
+    preset = flag_value(flags, "--preset") or "auto"
+    return make_experiment(agent or MAIN_AGENT, env=env, seeds=seeds, preset=preset, **parts)
+
+
+def flag_value(flags: list[str], name: str) -> str | None:
+    """The value of a flag that decides the others' defaults, read ahead of the parser."""
+    for index, flag in enumerate(flags):
+        if flag == name and index + 1 < len(flags):
+            return flags[index + 1]
+        if flag.startswith(f"{name}="):
+            return flag.removeprefix(f"{name}=")
+    return None
+
+
+def parse_experiment(
+    start: Any, flags: list[str], base: type, own: list[tuple[str, Any, Any]], program: str, description: str
+) -> tuple[dict[str, Any], Any]:
+    """The leaves of an experiment that flags set, and all that was parsed, with the fields of `base` and `own`."""
+    from rollax.experiment import PART_HELP, PARTS, leaves, parts_of
+
+    fields: list[tuple[str, Any, Any]] = [
+        described(slot, literal(PARTS[slot]), name, PART_HELP[slot]) for slot, name in parts_of(start).items()
+    ]
+    known = [leaf for leaf in leaves(start) if leaf.name != "agent"]
+    for leaf in known:
+        if leaf.traced:
+            several = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
+            fields.append(described(leaf.name, types.GenericAlias(tuple, (leaf.annotation, ...)), several, leaf.help))
+        else:
+            fields.append(described(leaf.name, leaf.annotation, leaf.value, leaf.help))
+    fields += [
+        *own,
+        described("config", str, "", "A config.json to start from."),
+        described("preset", str, "auto", "A preset by name; auto for the agent's own in the environment, or none."),
+        described("quiet", bool, False, "Print nothing but warnings."),
+        described("compile_cache", bool, True, "Keep compiled programs on disk for the next run."),
+    ]
+    form = dataclasses.make_dataclass("Flags", fields, bases=(base,), frozen=True, kw_only=True)
+    parsed = parse(form, flags, program, description)
+    return {leaf.name: getattr(parsed, leaf.name) for leaf in known}, parsed
+
+
+def literal(values: Iterable[str]) -> Any:
+    """The type of exactly these values."""
+    return Literal.__getitem__(tuple(values))
+
+
+def described(name: str, kind: Any, value: Any, text: str) -> tuple[str, Any, Any]:
+    return name, Annotated[kind, tyro.conf.arg(help=text)], dataclasses.field(default=value)
+
+
+def parse(form: Any, flags: list[str], program: str, description: str) -> Any:
+    return tyro.cli(form, prog=program, description=description, args=flags)

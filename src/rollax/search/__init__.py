@@ -1,0 +1,1 @@
+"""Looking for good settings: spaces, populations under surgery, sweeps, and Bayesian search."""

@@ -1,0 +1,135 @@
+"""A population whose members can be dropped, copied and given other numbers, between chunks of one compiled program.
+
+Members are trained in blocks of equal size.  One set of programs serves every block, so that whatever is done to the
+population, nothing is compiled again; who is dropped takes no more time once a whole block is free.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.errors import ConfigError
+from rollax.experiment import Experiment, Member
+from rollax.training.host_program import HostProgram
+from rollax.training.loop import TrainState
+from rollax.training.mesh import fetch
+from rollax.training.plan import check_memory, keys_and_hparams, make_plan
+from rollax.training.program import population_axes
+
+
+class Score(NamedTuple):
+    """How members did in an evaluation: arrays `[members]`."""
+
+    mean: np.ndarray
+    failed: np.ndarray  # met a number that is not finite
+
+
+class Arena:
+    """Members with seeds and hyper-parameters of their own, at the same step."""
+
+    def __init__(self, experiment: Experiment, members: Sequence[Member], block: int):
+        """Compiles for `block` members; the last block is filled up with copies that nobody looks at."""
+        self.experiment, self.block = experiment, block
+        self.plan = make_plan(experiment, members=self.in_blocks(members)[0])
+        if isinstance(self.plan.program, HostProgram):
+            raise ConfigError(f"{experiment.env} is outside JAX, where a population cannot be searched in one program")
+        check_memory(self.plan)
+        self.programs = self.plan.program.compile(self.plan.keys, self.plan.hparams)
+        self.begin(members)
+
+    def begin(self, members: Sequence[Member]) -> None:
+        """From the start, with these members."""
+        self.members, self.iteration = list(members), 0
+        blocks = self.in_blocks(members)
+        self.blocks = [self.programs.init(*keys_and_hparams(self.experiment, block)) for block in blocks]
+
+    def in_blocks(self, members: Sequence[Any]) -> list[list[Any]]:
+        """The members of each block; the last is filled up with its last member."""
+        filled = [*members, *[members[-1]] * (-len(members) % self.block)]
+        return [filled[start : start + self.block] for start in range(0, len(filled), self.block)]
+
+    @property
+    def done(self) -> bool:
+        return self.iteration >= self.plan.total
+
+    def advance(self) -> None:
+        """All members, to the next evaluation."""
+        stop = min((self.iteration // self.plan.evaluation + 1) * self.plan.evaluation, self.plan.total)
+        window = np.int32(self.plan.total + 1)  # one for all: rows of a log are not asked for
+        for number, (state, best) in enumerate(self.blocks):
+            if self.iteration < self.plan.warm_up:
+                state, _ = self.programs.warm_up(state, np.int32(min(self.plan.warm_up, stop)), window)
+            if stop > self.plan.warm_up:
+                state, _ = self.programs.advance(state, np.int32(stop), window)
+            self.blocks[number] = (state, best)
+        self.iteration = stop
+
+    def evaluate(self) -> Score:
+        """Greedy episodes of every member."""
+        means, failed = [], []
+        for number, (state, best) in enumerate(self.blocks):
+            result, best = self.programs.evaluate(state.learner, state.key, state.iteration, best)
+            self.blocks[number] = (state, best)
+            means.append(fetch(result.returns).mean(axis=1))
+            failed.append(fetch(state.health.cause) > 0)
+        count = len(self.members)
+        return Score(np.concatenate(means)[:count], np.concatenate(failed)[:count])
+
+    def keep(self, members: Sequence[int]) -> None:
+        """Goes on with these members only, in this order."""
+        self.blocks = [self.gathered(block) for block in self.in_blocks(list(members))]
+        self.members = [self.members[member] for member in members]
+
+    def gathered(self, members: Sequence[int]) -> tuple[TrainState, Any]:
+        """These members as one block."""
+        places = [divmod(member, self.block) for member in members]
+
+        def pick(axis: int | None, *leaves: Any) -> Any:
+            if axis is None:
+                return jax.tree.map(jnp.copy, leaves[0])
+            return jax.tree.map(lambda *each: jnp.stack([each[block][row] for block, row in places]), *leaves)
+
+        state, best = self.plan.shapes()
+        axes = (population_axes(state), jax.tree.map(lambda _: 0, best))
+        picked = jax.tree.map(pick, axes, *self.blocks, is_leaf=lambda leaf: leaf is None)
+        return self.plan.program.placed(*picked)
+
+    def adopt(self, sources: Sequence[int], hparams: Sequence[dict[str, Any]]) -> None:
+        """Each member goes on with what another has learnt, and with other numbers; its seed and memory stay.
+
+        Needs one block, that is full.
+        """
+        ((state, best),) = self.blocks
+        self.members = [replaced(member, numbers) for member, numbers in zip(self.members, hparams, strict=True)]
+        _, numbers = keys_and_hparams(self.experiment, self.members)
+        learner = copied(state.learner, jnp.asarray(sources), numbers)
+        self.blocks = [self.plan.program.placed(state._replace(learner=learner), best)]
+
+
+def replaced(member: Member, numbers: dict[str, Any]) -> Member:
+    return member._replace(hparams=member.hparams | numbers)
+
+
+@functools.partial(jax.jit)
+def copied(learner: Any, sources: Any, hparams: Any) -> Any:
+    """For each member the learner of its source, with other numbers."""
+    taken = jax.tree.map(lambda leaf: leaf[sources], learner)
+
+    def number(new: Any, old: Any) -> Any:  # where players learn apart, each has the member's
+        return jnp.broadcast_to(new.reshape(new.shape + (1,) * (old.ndim - 1)), old.shape)
+
+    return taken._replace(hparams=jax.tree.map(number, hparams, taken.hparams))
+
+
+def with_rungs(experiment: Experiment, rungs: int) -> Experiment:
+    """The experiment with so many evaluations, evenly apart."""
+    unit = experiment.steps_per_iteration
+    steps = -(-experiment.steps // rungs // unit) * unit
+    return replace(experiment, steps=steps * rungs, record=replace(experiment.record, eval_steps=steps))

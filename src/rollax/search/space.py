@@ -1,0 +1,152 @@
+"""What is searched: a range for a number, or a list of choices, under the name of a leaf of an experiment."""
+
+from __future__ import annotations
+
+import math
+import typing
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+
+from rollax.errors import ConfigError, did_you_mean
+from rollax.experiment import PARTS, Experiment, leaves, parts_of, with_values
+from rollax.training.folder import read_json
+
+Kind = Literal["uniform", "log", "int", "choice"]
+KINDS = typing.get_args(Kind)
+SYNTAX = "uniform:LOW:HIGH, log:LOW:HIGH, int:LOW:HIGH or choice:A,B,C"
+PERTURBED = (0.8, 1.25)  # what a number is multiplied with, one of the two
+
+
+class Dimension(NamedTuple):
+    """One leaf, and the values that it may take."""
+
+    name: str
+    kind: Kind
+    low: float = 0.0
+    high: float = 0.0
+    options: tuple[Any, ...] = ()
+    traced: bool = False  # a hyper-parameter of the compiled program; another value of anything else is another program
+    whole: bool = False
+
+    def at(self, share: float) -> Any:
+        """The value at that share of the range, from 0 to 1."""
+        if self.kind == "choice":
+            return self.options[min(int(share * len(self.options)), len(self.options) - 1)]
+        if self.kind == "log":
+            value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+        else:
+            value = self.low + share * (self.high - self.low)
+        return round(value) if self.whole else value
+
+    def perturbed(self, value: Any, random: np.random.Generator) -> Any:
+        """A value near by, within the range."""
+        if self.kind == "choice":
+            return self.options[int(random.integers(len(self.options)))] if random.random() < 0.25 else value
+        near = min(max(value * PERTURBED[int(random.integers(2))], self.low), self.high)
+        return round(near) if self.whole else near
+
+
+class Space(NamedTuple):
+    """All that is searched, in the order in which it was named."""
+
+    dimensions: tuple[Dimension, ...]
+
+    @property
+    def traced(self) -> tuple[Dimension, ...]:
+        return tuple(dimension for dimension in self.dimensions if dimension.traced)
+
+    @property
+    def fixed(self) -> tuple[Dimension, ...]:
+        """Those that need a program of their own for each value."""
+        return tuple(dimension for dimension in self.dimensions if not dimension.traced)
+
+    def draw(self, random: np.random.Generator, count: int) -> list[dict[str, Any]]:
+        """Random settings, each dimension spread evenly over them."""
+        shares = (random.permuted(np.tile(np.arange(count), (len(self.dimensions), 1)), axis=1).T + 0.5) / count
+        return [
+            {dimension.name: dimension.at(float(share)) for dimension, share in zip(self.dimensions, row, strict=True)}
+            for row in shares
+        ]
+
+
+def read_space(experiment: Experiment, searches: typing.Sequence[str], path: str = "") -> Space:
+    """The space of `name=kind:...` texts, or of a JSON file with such texts by name.  Raises ConfigError."""
+    texts: dict[str, str] = {}
+    if path:
+        data = read_json(Path(path), f"space={path} does not exist")
+        if not isinstance(data, dict):
+            raise ConfigError(f'space={path} must be an object such as {{"learning_rate": "log:1e-4:1e-2"}}')
+        texts |= {str(name): str(text) for name, text in data.items()}
+    problems = [f"search={search!r} must be NAME={SYNTAX}" for search in searches if "=" not in search]
+    texts |= dict(search.split("=", 1) for search in searches if "=" in search)
+    if not texts and not problems:
+        problems.append(f"nothing to search; name it as in --search learning-rate=log:1e-4:1e-2 ({SYNTAX})")
+    dimensions = []
+    for name, text in texts.items():
+        try:
+            dimensions.append(read_dimension(experiment, name.strip().replace("-", "_"), text.strip()))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return Space(tuple(dimensions))
+
+
+def read_dimension(experiment: Experiment, name: str, text: str) -> Dimension:
+    """One dimension, whose ends or options the experiment has been seen to take."""
+    known = {leaf.name: leaf for leaf in leaves(experiment)}
+    parts = parts_of(experiment)
+    kind, _, rest = text.partition(":")
+    if name not in known and name not in parts:
+        raise ConfigError(f"search: {name} is no field; {did_you_mean(name, [*known, *parts])}")
+    if kind not in KINDS:
+        raise ConfigError(f"search: {name}={text!r} must be {SYNTAX}")
+    if name in parts or name in ("agent", "env", "seeds", "seed") or kind == "choice":
+        return _choices(experiment, name, rest, kind)
+    leaf = known[name]
+    try:
+        low, high = (float(end) for end in rest.split(":"))
+    except ValueError:
+        raise ConfigError(f"search: {name}={text!r} must be {kind}:LOW:HIGH") from None
+    if not low < high or (kind == "log" and low <= 0):
+        raise ConfigError(
+            f"search: {name}={text!r} must have LOW below HIGH{', both above 0' if kind == 'log' else ''}"
+        )
+    whole = kind == "int" or leaf.annotation is int
+    for end in (low, high):
+        _checked(experiment, name, int(end) if whole else end)
+    return Dimension(name, cast(Kind, kind), low, high, traced=leaf.traced, whole=whole)
+
+
+def _choices(experiment: Experiment, name: str, rest: str, kind: str) -> Dimension:
+    if kind != "choice" or not rest:
+        raise ConfigError(f"search: {name} is no number; name its values as in {name}=choice:A,B")
+    if name in ("agent", "env", "seeds", "seed"):
+        raise ConfigError(f"search: {name} cannot be searched; run the search once for each")
+    options = tuple(rest.split(",")) if name in PARTS else tuple(_plain(option) for option in rest.split(","))
+    for option in options:
+        _checked(experiment, name, option)
+    traced = any(leaf.name == name and leaf.traced for leaf in leaves(experiment))
+    return Dimension(name, "choice", options=options, traced=traced)
+
+
+def _checked(experiment: Experiment, name: str, value: Any) -> None:
+    """Raises ConfigError where the experiment cannot take the value."""
+    tried = with_values(experiment, {name: value})
+    for leaf in leaves(tried):
+        if leaf.name == name and leaf.limit is not None and not leaf.limit.admits(leaf.value):
+            raise ConfigError(f"search: {name}={value} must be {leaf.limit.demand(leaf.value)}")
+
+
+def _plain(text: str) -> Any:
+    """A number or a truth, if it is one."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
