@@ -1,9 +1,11 @@
-"""A Bayesian search of CartPole's Double DQN, in batches and one trial after the other.
+"""A Bayesian search of CartPole's Double DQN over five numbers, in batches, and one trial after the other.
 
-Runs `rollax tune` twice in fresh processes with empty compilation caches, with the same trials, steps, seeds, rungs and
-pruning; then trains the winner of the batches on ten seeds that the search has not seen.
+Three times the same number of trials, steps, seeds and rungs, each in a fresh process with an empty compilation cache:
+`rollax tune` in batches; `rollax tune --batch 1`, which trains one trial after the other with one program; and the
+trials of that search again as runs of `rollax.train` of their own, each as long as it was before it was pruned.  Then
+the winner of the batches is trained on ten seeds that the search has not seen.
 
-    python benchmarks/tuning.py [--trials 20] [--batch 10] [--steps 100000] [--seeds 2]
+    python benchmarks/tuning.py [--trials 20] [--batch 10] [--steps 413696] [--seeds 3]
 """
 
 from __future__ import annotations
@@ -21,47 +23,76 @@ SPACE = {
     "learning_rate": "log:1e-4:1e-2",
     "discount": "uniform:0.95:0.999",
     "epsilon_end": "log:0.005:0.1",
-    "replay_limit": "int:1000:10000",
-    "target_step": "log:0.002:0.5",
+    "replay_limit": "log:2000:100000",
+    "target_period": "log:5:200",
 }
+RUNGS = 4
 
 
-def rollax(*arguments: str, cache: Path) -> tuple[float, str]:
-    """Seconds of a command, and what it printed."""
+def timed(*command: object, cache: Path) -> tuple[float, str]:
+    """Seconds of a command of Python's, and what it printed."""
     began = time.perf_counter()
     environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
-    done = subprocess.run(
-        [sys.executable, "-m", "rollax", *arguments], env=environment, capture_output=True, text=True, check=True
-    )
+    words = [sys.executable, *map(str, command)]
+    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return time.perf_counter() - began, done.stdout
+
+
+def train_each(folder: Path, steps: int, seeds: int) -> None:
+    """The trials of a study as runs of their own."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    import rollax
+
+    storage = JournalStorage(JournalFileBackend(str(folder / "study.journal")))
+    trials = optuna.load_study(study_name="double on CartPole-v1", storage=storage).get_trials()
+    for trial in trials:
+        reached = steps * max(trial.intermediate_values, default=RUNGS) // RUNGS
+        experiment = rollax.make_experiment(
+            "double", env="CartPole-v1", steps=reached, seeds=seeds, eval_steps=steps // RUNGS, **trial.params
+        )
+        rollax.train(experiment, folder / f"trial_{trial.number}", quiet=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--batch", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=100_000)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=413_696)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--each", type=Path, help="used by itself")
     options = parser.parse_args()
+    if options.each:
+        train_each(options.each, options.steps, options.seeds)
+        return
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        (folder / "space.json").write_text(json.dumps(SPACE))
-        seconds = {}
-        for batch in (options.batch, 1):
-            flags = ["--trials", options.trials, "--steps", options.steps, "--seeds", options.seeds, "--batch", batch]
-            own = ["--space", folder / "space.json", "--out", folder / f"study_{batch}"]
-            seconds[batch], told = rollax(
-                "tune", "double", "--env", "CartPole-v1", *map(str, [*flags, *own]), cache=folder / f"cache_{batch}"
+        space = folder / "space.json"
+        space.write_text(json.dumps(SPACE))
+        size = ["--steps", options.steps, "--seeds", options.seeds]
+        tune = ["-m", "rollax", "tune", "double", "--env", "CartPole-v1", "--space", space, "--trials", options.trials]
+
+        def search(batch: int) -> float:
+            own = ["--batch", batch, "--rungs", RUNGS, "--out", folder / f"study_{batch}"]
+            seconds, told = timed(*tune, *size, *own, cache=folder / f"cache_{batch}")
+            print(
+                f"rollax tune --batch {batch}: {seconds:.1f} s\n  " + "\n  ".join(told.splitlines()[-4:-1]), flush=True
             )
-            print(f"batches of {batch}: {seconds[batch]:.1f} s\n{told}", flush=True)
+            return seconds
+
+        together, in_turn = search(options.batch), search(1)
+        alone, _ = timed(__file__, "--each", folder / "study_1", *size, cache=folder / "cache_each")
+        print(f"a run of rollax.train for each: {alone:.1f} s", flush=True)
         best = folder / f"study_{options.batch}" / "best.json"
         fresh = ["--config", best, "--seed", 1_000, "--seeds", 10, "--run-dir", folder / "winner"]
-        rollax("train", *map(str, fresh), cache=folder / f"cache_{options.batch}")
+        timed("-m", "rollax", "train", *fresh, cache=folder / f"cache_{options.batch}")
         members = json.loads((folder / "winner" / "summary.json").read_text())["members"]
         returns = [member["eval_return_mean"] for member in members]
         print(f"the winner on ten fresh seeds: {', '.join(f'{value:.0f}' for value in returns)}")
-        solved = sum(value >= 475 for value in returns)
-        print(f"batches are {seconds[1] / seconds[options.batch]:.2f} times as fast; {solved} of 10 seeds solved")
+        print(f"solved on {sum(value >= 475 for value in returns)} of 10 (475)")
+        print(f"in batches {in_turn / together:.2f} times as fast as in turn, {alone / together:.2f} times as alone")
 
 
 if __name__ == "__main__":

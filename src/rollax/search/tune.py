@@ -25,7 +25,7 @@ from rollax.search.sweep import by_setting, members_of, told, write_best
 from rollax.training.folder import RunFolder
 
 STALE_SECONDS = 600.0  # a trial of another machine that nobody has touched for so long is taken back
-WORKER, TOUCHED, CAUSE = "worker", "touched", "cause"
+WORKER, CAUSE = "worker", "cause"  # whose a trial is and when it was last touched; why one failed
 STARTING = 10  # trials that are drawn at random before anything is learnt from them
 ENOUGH = 4  # trials that a median is taken of, at least
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -120,9 +120,9 @@ def ended(study: optuna.Study) -> list[FrozenTrial]:
 def take_back(study: optuna.Study) -> None:
     """Trials of workers that are no more are tried again."""
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        host, _, process = str(trial.user_attrs.get(WORKER, "")).rpartition(":")
-        here = host == socket.gethostname() and not alive(int(process or 0))
-        if here or time.time() - float(trial.user_attrs.get(TOUCHED, 0.0)) > STALE_SECONDS:
+        host, process, touched = trial.user_attrs.get(WORKER, ("", 0, 0.0))
+        here = host == socket.gethostname() and not alive(process)
+        if here or time.time() - touched > STALE_SECONDS:
             give_up(study, trial.number, trial.params)
 
 
@@ -199,8 +199,9 @@ def suggest(trial: Trial, dimension: Dimension) -> Any:
 
 
 def touch(trial: Trial) -> None:
-    trial.set_user_attr(WORKER, f"{socket.gethostname()}:{os.getpid()}")
-    trial.set_user_attr(TOUCHED, time.time())
+    """Says that this process has the trial; not more often than it matters."""
+    if time.time() - trial.user_attrs.get(WORKER, ("", 0, 0.0))[2] > STALE_SECONDS / 4:
+        trial.set_user_attr(WORKER, (socket.gethostname(), os.getpid(), time.time()))
 
 
 def values_of(space: Space, trial: Trial | FrozenTrial) -> dict[str, Any]:
@@ -215,7 +216,13 @@ def best_of(study: optuna.Study) -> FrozenTrial:
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not complete:
         raise ResourceError("no trial has completed: all failed or were pruned; look at the study, widen the space")
-    return max(complete, key=lambda trial: trial.value if trial.value is not None else -math.inf)
+    return max(complete, key=merit)
+
+
+def merit(trial: FrozenTrial) -> tuple[float, float]:
+    """Of equal scores, as where all is reached that can be, that which was reached sooner."""
+    score = -math.inf if trial.value is None else trial.value
+    return score, float(np.mean(list(trial.intermediate_values.values()) or [0.0]))
 
 
 # -- a batch
@@ -259,7 +266,8 @@ def train_group(
             trial.report(score, rung)
             touch(trial)
             well.append(place)
-        lost = {place for place in well if rung < settings.rungs and below_median(study, settings, rung, scores[place])}
+        bar = median(study, rung) if settings.prune_from <= rung < settings.rungs else -math.inf
+        lost = {place for place in well if scores[place] < bar}
         for place in lost:
             study.tell(running[place], state=TrialState.PRUNED)
         stays = [place for place in well if place not in lost]
@@ -277,11 +285,11 @@ def fail(study: optuna.Study, trial: Trial, cause: str) -> None:
     study.tell(trial, state=TrialState.FAIL)
 
 
-def below_median(study: optuna.Study, settings: Settings, rung: int, score: float) -> bool:
-    """Whether a trial may be left: it is below the median of all that have come as far, running ones included."""
+def median(study: optuna.Study, rung: int) -> float:
+    """The median of all trials that have come so far, running ones included; of too few, below every number."""
     trials = study.get_trials(deepcopy=False)
     seen = [trial.intermediate_values[rung] for trial in trials if rung in trial.intermediate_values]
-    return rung >= settings.prune_from and len(seen) >= ENOUGH and score < float(np.median(seen))
+    return float(np.median(seen)) if len(seen) >= ENOUGH else -math.inf
 
 
 def progress(study: optuna.Study, settings: Settings) -> str:
