@@ -43,8 +43,10 @@ def train_command(arguments: list[str]) -> int:
     start = starting_experiment(agent, flags)
     values, options = parse_train(start, flags)
     from rollax.experiment import with_values
+    from rollax.training.run import train, use_all_cores
 
     experiment = with_values(start, values)
+    use_all_cores()
     with options["joined"]():
         if options["auto_tune"]:
             from rollax.training.run import use_compile_cache
@@ -55,8 +57,6 @@ def train_command(arguments: list[str]) -> int:
             experiment, reason = fit_to_device(experiment)
             if not options["quiet"]:
                 print(reason, flush=True)
-        from rollax.training.run import train
-
         return train(
             experiment, options["run_dir"] or None, quiet=options["quiet"], compile_cache=options["compile_cache"]
         ).exit_code
@@ -95,8 +95,9 @@ def resume_command(arguments: list[str]) -> int:
     options = parse(Resume, arguments, "rollax resume", "Continue a run from its newest good checkpoint.")
     if options.steps < 0:
         raise ConfigError(f"steps={options.steps} must be at least 1")
-    from rollax.training.run import resume
+    from rollax.training.run import resume, use_all_cores
 
+    use_all_cores()
     with options.joined():
         return resume(
             options.run_dir,

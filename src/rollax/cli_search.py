@@ -86,8 +86,9 @@ def searched(arguments: list[str], base: type, program: str, description: str) -
     if parsed.rungs < 1:
         raise ConfigError(f"rungs={parsed.rungs} must be at least 1")
     from rollax.experiment import with_values
-    from rollax.training.run import use_compile_cache
+    from rollax.training.run import use_all_cores, use_compile_cache
 
+    use_all_cores()
     if parsed.compile_cache:
         use_compile_cache()
     return with_values(start, values), parsed

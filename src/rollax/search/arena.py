@@ -35,8 +35,9 @@ class Arena:
     """Members with seeds and hyper-parameters of their own, at the same step."""
 
     def __init__(self, experiment: Experiment, members: Sequence[Member], block: int):
-        """Compiles for `block` members; the last block is filled up with copies that nobody looks at."""
-        self.experiment, self.block = experiment, block
+        """Compiles for about `block` members; the last block is filled up with copies that nobody looks at."""
+        devices = jax.device_count() if block > 1 else 1
+        self.experiment, self.block = experiment, -(-block // devices) * devices  # the same number for each device
         self.plan = make_plan(experiment, members=self.in_blocks(members)[0])
         if isinstance(self.plan.program, HostProgram):
             raise ConfigError(f"{experiment.env} is outside JAX, where a population cannot be searched in one program")

@@ -156,9 +156,13 @@ def choose_grid(experiment: Experiment, task: Task | HostTask, spec: EnvSpec, me
     def fits(shards: int) -> bool:
         return experiment.loop.num_envs % shards == 0 and not experiment.choices.problems(spec._replace(shards=shards))
 
+    def pays(shards: int) -> bool:
+        """A CPU's cores gain from members of their own; to share one they would have to meet at every step."""
+        return fits(shards) and (jax.default_backend() != "cpu" or shards in (1, processes))
+
     grid = largest_grid(there, processes, members, fits)
-    if not asked and grid is not None:
-        return grid
+    if not asked and (best := largest_grid(there, processes, members, pays) or grid):
+        return best
     if asked % processes == 0 and (wanted := grid_of(asked, members, fits)):
         return wanted
     work = f"{members} members, num_envs={experiment.loop.num_envs} and what is learnt from at once"

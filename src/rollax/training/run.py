@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -189,8 +189,8 @@ def announce(session: Session, path: Path | None) -> None:
         f"{experiment.agent} on {experiment.env}, {what}, {total:,} steps each{rounded}, on {records.device_name()}"
     )
     there = jax.device_count()
-    if there > 1:
-        left = "" if plan.grid.size == there else f" ({there} are there; more do not divide the work)"
+    if plan.grid.size > 1 or (there > 1 and jax.default_backend() != "cpu"):
+        left = "" if plan.grid.size == there else f" ({there} are there; more would not divide the work, or not pay)"
         session.console.say(f"{plan.grid}{left}")
     session.console.say(f"Run folder: {session.folder.path}" + (f" (resumed from {path.name})" if path else ""))
     if isinstance(plan.program, HostProgram):
@@ -468,6 +468,18 @@ def unused_folder(name: str) -> Path:
     while (Path("runs") / f"{name}_{number}").exists():
         number += 1
     return Path("runs") / f"{name}_{number}"
+
+
+def use_all_cores() -> None:
+    """Gives each core of a CPU a device of its own, over which the members of a population are then spread.
+
+    Must come before JAX does anything; afterwards it changes nothing.
+    """
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", cores)
 
 
 def use_compile_cache() -> None:
