@@ -57,6 +57,11 @@ def train_command(arguments: list[str]) -> int:
             experiment, reason = fit_to_device(experiment)
             if not options["quiet"]:
                 print(reason, flush=True)
+        if experiment.loop.actors:
+            from rollax.asynchronous import run as asynchronous
+
+            folder, saving = options["run_dir"] or None, options["compile_cache"]
+            return asynchronous.train(experiment, folder, quiet=options["quiet"], compile_cache=saving).exit_code
         return train(
             experiment, options["run_dir"] or None, quiet=options["quiet"], compile_cache=options["compile_cache"]
         ).exit_code
@@ -99,6 +104,11 @@ def resume_command(arguments: list[str]) -> int:
 
     use_all_cores()
     with options.joined():
+        if has_actors(options.run_dir):
+            from rollax.asynchronous import run as asynchronous
+
+            saving = options.compile_cache
+            return asynchronous.resume(options.run_dir, quiet=options.quiet, compile_cache=saving).exit_code
         return resume(
             options.run_dir,
             options.steps or None,
@@ -106,6 +116,13 @@ def resume_command(arguments: list[str]) -> int:
             quiet=options.quiet,
             compile_cache=options.compile_cache,
         ).exit_code
+
+
+def has_actors(run_dir: str) -> bool:
+    from rollax.experiment import from_json
+    from rollax.training.folder import RunFolder
+
+    return from_json(RunFolder(run_dir).read_config()).loop.actors > 0
 
 
 @dataclass(frozen=True)

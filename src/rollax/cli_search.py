@@ -36,6 +36,7 @@ class TuneFlags(Search):
     trials: int = 20  # Trials that are to end.
     batch: int = 10  # Trials that are trained at once.
     prune_from: int = 2  # The first rung after which what is below the median is left; above --rungs for never.
+    confirm: int = 3  # The best trials that are trained again, with fresh seeds, before one is named; 0 for none.
     storage: str = ""  # Where the study is kept, as in postgresql://...; by default a journal in the folder.
 
 
@@ -68,7 +69,7 @@ def tune_command(arguments: list[str]) -> int:
     space = read_space(experiment, flags.search, flags.space)
     if flags.trials < 1 or flags.batch < 1:
         raise ConfigError(f"trials={flags.trials} and batch={flags.batch} must be at least 1")
-    settings = Settings(flags.trials, flags.batch, flags.rungs, flags.prune_from, experiment.seed)
+    settings = Settings(flags.trials, flags.batch, flags.rungs, flags.prune_from, experiment.seed, flags.confirm)
     folder = Path(flags.out or Path("runs") / f"tune_{plain_name(f'{experiment.agent}_{experiment.env}')}")
     found = tune(experiment, space, settings, flags.storage, folder, speaker(flags))
     print(f"{found.finished} trials in {found.seconds:.0f} s, {found.programs} programs; {folder / 'study.png'}")

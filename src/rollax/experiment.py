@@ -77,12 +77,16 @@ class LoopConfig:
     agent_map: Literal["auto", "vmap", "map"] = "auto"  # Independent learners at once, or one after the other.
     overlap: bool = True  # Environments outside JAX are stepped while the agent learns from the rollout before.
     devices: int = 0  # Devices that share the work, members first, then environments; 0 for the most that divide it.
+    actors: int = 0  # Processes that collect without waiting for the learner (Ray); 0 for one program that does both.
+    replay_shards: int = 1  # Processes that share the replay of such actors.
     replay_on: Literal["device", "host"] = "device"  # Where a replay of such environments is: with the learner or not.
     limits: ClassVar[dict[str, Limit]] = {
         "num_envs": COUNT,
         "rollout_length": COUNT,
         "warm_up_steps": COUNT_OR_NONE,
         "devices": COUNT_OR_NONE,
+        "actors": COUNT_OR_NONE,
+        "replay_shards": COUNT,
     }
 
 

@@ -249,6 +249,10 @@ FAMILY = {
         ),
         NO_EPSILON,
     ),
+    "apex": Recipe(
+        DQNConfig(streams=Streams(dueling=True, stream_hidden=64), double=True, replay=PrioritizedReplay(n_step=3)),
+        DQNHParams(),
+    ),
     "irainbow": Recipe(
         DQNConfig(
             head=ImplicitQuantileHead(),

@@ -7,7 +7,8 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from rollax.training.folder import RunFolder
 STALE_SECONDS = 600.0  # a trial of another machine that nobody has touched for so long is taken back
 WORKER, CAUSE = "worker", "cause"  # whose a trial is and when it was last touched; why one failed
 STARTING = 10  # trials that are drawn at random before anything is learnt from them
+FRESH = 1_000_000  # added to the seed, for seeds that no trial has
 ENOUGH = 4  # trials that a median is taken of, at least
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 
@@ -39,6 +41,8 @@ class Settings(NamedTuple):
     rungs: int = 4  # evaluations of a trial
     prune_from: int = 2  # the first rung after which a trial may be left; above `rungs` for never
     seed: int = 0
+    confirm: int = 3  # the best trials that are trained again before one of them is named; 0 for none ...
+    confirm_seeds: int = 8  # ... with so many seeds that they have not seen
 
 
 class Tuning(NamedTuple):
@@ -72,11 +76,11 @@ def tune(
         for fixed, group in by_program(space, trials).items():
             train_group(study, space, settings, with_values(experiment, dict(fixed)), group, arenas, say)
         say(progress(study, settings))
-    best = best_of(study)
+    best, score = confirmed(study, space, settings, experiment, arenas, say)
     numbers = values_of(space, best)
     write_best(experiment, numbers, folder)
     plot_study(study, space, folder / "study.png")
-    return Tuning(len(ended(study)), numbers, float(best.value or math.nan), time.monotonic() - began, len(arenas))
+    return Tuning(len(ended(study)), numbers, score, time.monotonic() - began, len(arenas))
 
 
 # -- the study
@@ -174,9 +178,9 @@ def missing(study: optuna.Study, settings: Settings) -> int:
     return settings.trials - len(ended(study)) - len(running)
 
 
-def by_program(space: Space, trials: list[Trial]) -> dict[tuple, list[Trial]]:
+def by_program(space: Space, trials: list[Any]) -> dict[tuple, list[Any]]:
     """The trials that one program can train, by what it depends on."""
-    groups: dict[tuple, list[Trial]] = {}
+    groups: dict[tuple, list[Any]] = {}
     for trial in trials:
         groups.setdefault(tuple(fixed_values(space, trial).items()), []).append(trial)
     return groups
@@ -238,20 +242,15 @@ def train_group(
     say: Callable[[str], None],
 ) -> None:
     """Trains trials as one population, and tells the study what became of each."""
-    seeds, names = experiment.seeds, [dimension.name for dimension in space.traced]
-    members = members_of(experiment, [{name: trial.params[name] for name in names} for trial in trials])
-    program = tuple(fixed_values(space, trials[0]).items())
-    try:
-        if program in arenas:
-            arenas[program].begin(members)
-        else:  # half a batch at a time: once so many are pruned, the rest takes half the time
-            arenas[program] = Arena(experiment, members, seeds * max(1, settings.batch // 2))
+    seeds = experiment.seeds
+    try:  # half a batch at a time: once so many are pruned, the rest takes half the time
+        arena = arena_of(experiment, space, trials, arenas, seeds * max(1, settings.batch // 2))
     except ConfigError as error:  # choices that do not go together
         for trial in trials:
             fail(study, trial, str(error))
         say(f"trials {trials[0].number} to {trials[-1].number} cannot be: {error}")
         return
-    arena, running = arenas[program], trials
+    running = trials
     history: dict[int, list[float]] = {trial.number: [] for trial in trials}
     for rung in range(1, settings.rungs + 1):
         arena.advance()
@@ -278,6 +277,52 @@ def train_group(
         running = [running[place] for place in stays]
     for trial in running:
         study.tell(trial, float(np.mean(history[trial.number][settings.rungs // 2 :])))
+
+
+def confirmed(
+    study: optuna.Study,
+    space: Space,
+    settings: Settings,
+    experiment: Experiment,
+    arenas: dict[tuple, Arena],
+    say: Callable[[str], None],
+) -> tuple[FrozenTrial, float]:
+    """The best trial and its score, by seeds that no trial has been chosen with: luck does not come twice."""
+    best_of(study)  # or there is none
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    leading = sorted(complete, key=merit, reverse=True)[: settings.confirm]
+    if len(leading) < 2:
+        return best_of(study), float(best_of(study).value or math.nan)
+    scores: dict[int, float] = {}
+    for fixed, group in by_program(space, leading).items():
+        fresh = replace(
+            with_values(experiment, dict(fixed)), seed=experiment.seed + FRESH, seeds=settings.confirm_seeds
+        )
+        arena = arena_of(fresh, space, group, arenas, len(group) * settings.confirm_seeds)
+        seen = []
+        while not arena.done:
+            arena.advance()
+            seen.append(by_setting(arena, settings.confirm_seeds))
+        late = np.nan_to_num(np.mean(seen[settings.rungs // 2 :], axis=0), nan=-math.inf)
+        scores |= {trial.number: float(score) for trial, score in zip(group, late, strict=True)}
+    best = max(leading, key=lambda trial: scores[trial.number])
+    told_scores = ", ".join(f"trial {trial.number}: {scores[trial.number]:.1f}" for trial in leading)
+    say(f"the best again, with {settings.confirm_seeds} fresh seeds: {told_scores}")
+    return best, scores[best.number]
+
+
+def arena_of(
+    experiment: Experiment, space: Space, trials: Sequence[Trial | FrozenTrial], arenas: dict[tuple, Arena], block: int
+) -> Arena:
+    """The arena of these trials, begun: one that there is, if it has their program."""
+    names = [dimension.name for dimension in space.traced]
+    members = members_of(experiment, [{name: trial.params[name] for name in names} for trial in trials])
+    program = tuple(fixed_values(space, trials[0]).items())
+    if program in arenas:
+        arenas[program].begin(members)
+    else:
+        arenas[program] = Arena(experiment, members, block)
+    return arenas[program]
 
 
 def fail(study: optuna.Study, trial: Trial, cause: str) -> None:

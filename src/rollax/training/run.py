@@ -78,6 +78,8 @@ def train(
     """Runs an experiment in a new folder.  Whatever is wrong with it is raised before anything is compiled."""
     if compile_cache:
         use_compile_cache()
+    if experiment.loop.actors:
+        raise ConfigError("actors: a run with actors is started by rollax.asynchronous.run.train, or by the command")
     plan = make_plan(experiment)
     check_memory(plan)
     if experiment.init_from:
@@ -349,11 +351,7 @@ def save(session: Session, state: TrainState, best: Best, iteration: int) -> Non
 
 def finish(session: Session, state: TrainState, iteration: int, heard: int) -> Result:
     step = iteration * session.plan.steps_per_iteration
-    status, code = "finished", 0
-    if heard and iteration < session.plan.total:
-        status, code = "interrupted", PREEMPTED if heard == signal.SIGTERM else INTERRUPTED
-    elif session.failed:
-        status, code = "failed", NumericError.exit_code
+    status, code = outcome_of(session, iteration >= session.plan.total, heard)
     params = fetch(state.learner.params)
     summary = write_summary(session, status, step, params)
     if session.folder.writes:
@@ -361,6 +359,15 @@ def finish(session: Session, state: TrainState, iteration: int, heard: int) -> R
     if jax.process_count() > 1:
         print(f"process {jax.process_index()}: params_sha256 {checkpoint.params_sha256(params)}", flush=True)
     return Result(session.folder.path, code)
+
+
+def outcome_of(session: Session, complete: bool, heard: int) -> tuple[str, int]:
+    """How a run has ended, and its exit code."""
+    if heard and not complete:
+        return "interrupted", PREEMPTED if heard == signal.SIGTERM else INTERRUPTED
+    if session.failed:
+        return "failed", NumericError.exit_code
+    return "finished", 0
 
 
 def tell_end(session: Session, status: str, summary: dict[str, Any]) -> None:

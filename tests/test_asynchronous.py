@@ -1,0 +1,118 @@
+"""Actors that do not wait: their replay, their epsilons, and a run in which one of them is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from rollax.asynchronous.actor import Actor, epsilon_of
+from rollax.asynchronous.memory import FlatReplay
+from rollax.cli import run_command
+from rollax.experiment import make_experiment, to_json
+from rollax.ring import Batch
+from rollax.training.folder import RunFolder
+from rollax.types import Observation
+
+
+def numbered(first, count):
+    """Transitions that carry their number."""
+    numbers = np.arange(first, first + count)
+    shown = Observation(numbers[:, None].astype(np.float32))
+    return Batch(shown, numbers, numbers.astype(np.float32), np.ones(count), shown)
+
+
+def test_transitions_are_drawn_by_priority_and_old_ones_leave():
+    replay = FlatReplay(8, exponent=1.0, seed=0)
+    replay.add(numbered(0, 6), np.array([1.0, 0, 0, 0, 0, 3.0]))
+    drawn = replay.draw(4, 1_000, importance_exponent=1.0)
+    shares = np.bincount(drawn.batch.action.reshape(-1), minlength=6) / 4_000
+    np.testing.assert_allclose(shares[[0, 5]], [0.25, 0.75], atol=0.03)
+    np.testing.assert_array_equal(drawn.handle, drawn.batch.action)
+    weights = {int(number): float(weight) for number, weight in zip(drawn.handle.flat, drawn.weight.flat, strict=True)}
+    assert weights[0] == pytest.approx(1.0)
+    assert weights[5] == pytest.approx(1 / 3, rel=1e-4)  # three times as likely, a third of the weight
+    replay.add(numbered(6, 4), np.full(4, 1.0))  # in place of 0 and 1
+    assert len(replay) == 8
+    replay.reprioritize(np.array([0, 5]), np.array([1e6, 0.0]))  # 0 is gone, and 8 is in its place
+    drawn = replay.draw(1, 2_000, importance_exponent=0.0)
+    assert set(np.unique(drawn.batch.action)) <= {5, 6, 7, 8, 9}
+    assert np.bincount(drawn.batch.action.reshape(-1), minlength=10)[8] / 2_000 == pytest.approx(0.25, abs=0.04)
+    np.testing.assert_array_equal(drawn.weight, 1.0)
+
+
+def test_actors_explore_differently():
+    assert [round(epsilon_of(actor, 8), 5) for actor in (0, 7)] == [0.4, 0.00066]
+    assert epsilon_of(0, 1) == pytest.approx(0.4)
+
+
+def experiment(**values):
+    return make_experiment(
+        "apex", preset="none", num_envs=4, rollout_length=4, hidden=(8,), capacity=1_600, batch_size=8,
+        warm_up_steps=64, steps=1_600, actors=2, **values,
+    )  # fmt: skip
+
+
+def test_an_actor_sends_every_transition_once():
+    """In order and without a gap: the first observation of each window is the next step's of the one before."""
+    actor = Actor(to_json(experiment()), 1)
+    sent = []
+    for number in range(12):
+        key = jax.random.fold_in(actor.key, number)
+        actor.memory, actor.envs, batch, priority, _ = actor.program(actor.learner, actor.memory, actor.envs, key)
+        sent.append((jax.tree.map(np.asarray, batch), np.asarray(priority)))
+    complete = sent[2:]  # after that every window was there
+    obs = np.concatenate([batch.obs.features.reshape(4, 2, 4) for batch, _ in complete])  # [T, B, 4]
+    following = np.concatenate([batch.next_obs.features.reshape(4, 2, 4) for batch, _ in complete])
+    discount = np.concatenate([batch.discount.reshape(4, 2) for batch, _ in complete])
+    whole = np.isclose(discount, 0.99**3, rtol=1e-5)  # three steps, none of them the last
+    assert whole.mean() > 0.5
+    for step, env in zip(*np.nonzero(whole[:-3]), strict=True):
+        np.testing.assert_array_equal(following[step, env], obs[step + 3, env])
+    assert all((priority > 0).all() for _, priority in complete)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["double", "--actors", "2"], "want priorities"),
+        (
+            ["apex", "--actors", "3", "--num-envs", "16"],
+            "num_envs=16 cannot be shared out to 3 actors; try num_envs=15",
+        ),
+        (["apex", "--actors", "2", "--seeds", "2"], "leave --seeds out"),
+        (["apex", "--actors", "2", "--replay-shards", "4"], "more than the actors"),
+    ],
+)
+def test_what_does_not_go_with_actors_is_refused(flags, told, capsys):
+    assert run_command("train", [*flags, "--preset", "none"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_run_goes_on_without_an_actor_and_can_be_played(tmp_path):
+    """One actor is killed on the way; the run says so, replaces it, and ends."""
+    flags = ["--preset", "none", "--num-envs", "4", "--rollout-length", "4", "--hidden", "8", "--capacity", "1600"]
+    size = ["--batch-size", "8", "--warm-up-steps", "64", "--steps", "24000", "--eval-episodes", "4", "--actors", "2"]
+    command = [sys.executable, "-m", "rollax", "train", "apex", *flags, *size, "--run-dir", str(tmp_path / "run")]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    victims: list[str] = []
+    while not victims and time.monotonic() < deadline and running.poll() is None:
+        time.sleep(0.1)
+        found = subprocess.run(["pgrep", "-f", "^ray::Actor.run"], capture_output=True, text=True, check=False)
+        victims = found.stdout.split()
+    subprocess.run(["kill", "-9", victims[0]], check=True)
+    err = running.communicate(timeout=180)[1]
+    assert running.returncode == 0, err
+    assert "an actor was lost" in err
+    folder = RunFolder(tmp_path / "run")
+    rows = folder.read_table(folder.metrics)
+    assert rows[-1]["lost"] == "1"
+    assert float(rows[-1]["updates"]) > 0
+    assert json.loads(folder.summary.read_text())["status"] == "finished"
+    assert run_command("eval", [str(folder.path), "--episodes", "2"]) == 0
