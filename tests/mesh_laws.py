@@ -150,8 +150,8 @@ def main(folder: Path) -> None:
             {
                 "one_shard": one_shard_is_no_mesh("double"),
                 "replicas": {
-                    "double on 2 x 2": replicas_differ("double", devices=4, seeds=2),
-                    **{agent: replicas_differ(agent, devices=2) for agent in ("prioritized", "ppo")},
+                    "prioritized on 2 x 2": replicas_differ("prioritized", devices=4, seeds=2),
+                    "ppo on 2": replicas_differ("ppo", devices=2),
                 },
                 "same": shards_see_the_same("double"),
                 "repeats": len(set(repeated)) == 1,

@@ -97,7 +97,7 @@ def test_what_does_not_go_with_actors_is_refused(flags, told, capsys):
 def test_a_run_goes_on_without_an_actor_and_can_be_played(tmp_path):
     """One actor is killed on the way; the run says so, replaces it, and ends."""
     flags = ["--preset", "none", "--num-envs", "4", "--rollout-length", "4", "--hidden", "8", "--capacity", "1600"]
-    size = ["--batch-size", "8", "--warm-up-steps", "64", "--steps", "24000", "--eval-episodes", "4", "--actors", "2"]
+    size = ["--batch-size", "8", "--warm-up-steps", "64", "--steps", "12000", "--eval-episodes", "4", "--actors", "2"]
     command = [sys.executable, "-m", "rollax", "train", "apex", *flags, *size, "--run-dir", str(tmp_path / "run")]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60

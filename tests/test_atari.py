@@ -152,6 +152,7 @@ def test_twenty_thousand_steps_of_a_game(tmp_path, capfd):
     assert (tmp_path / "film.mp4").stat().st_size > 1_000
 
 
+@pytest.mark.thorough
 def test_a_replay_of_frames_is_resumed(tmp_path):
     """Two seeds with priorities in one batch of emulators, and a small network of convolutions in half precision."""
     experiment = rollax.make_experiment(

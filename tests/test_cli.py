@@ -234,6 +234,7 @@ def test_kill_nine_loses_nothing(tmp_path):
     assert tables[0] == tables[1]
 
 
+@pytest.mark.thorough
 def test_a_reader_that_goes_away_does_not_stop_the_run(tmp_path):
     folder = tmp_path / "run"
     arguments = " ".join(map(str, ["train", "dqn", *SMALL, "--steps", 20_000, "--run-dir", folder]))

@@ -292,13 +292,9 @@ def test_the_target_is_copied_at_multiples_of_its_period():
 # -- the command
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
-    "modes",
-    [
-        ("pytorch", "jax_parallel"),
-        pytest.param(("pytorch", "jax_sequential", "jax_parallel"), marks=pytest.mark.thorough),
-    ],
-    ids=["two", "three"],
+    "modes", [("pytorch", "jax_parallel"), ("pytorch", "jax_sequential", "jax_parallel")], ids=["two", "three"]
 )
 def test_compare_runs_its_modes_and_writes_down_what_it_saw(modes, tmp_path, monkeypatch):
     from rollax.comparison import measure

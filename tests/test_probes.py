@@ -114,6 +114,7 @@ def test_a_promised_time_limit_bootstraps_too(name):
     np.testing.assert_allclose(told, 1 / (1 - DISCOUNT), atol=0.3)
 
 
+@pytest.mark.thorough
 def test_noise_alone_explores():
     """Not one action is random; who never tried the second action could not know what it pays."""
     agent, learner = solve("noisy", task(Choice()), epsilon_start=0.0, epsilon_end=0.0)

@@ -350,6 +350,7 @@ def test_a_running_episode_without_a_legal_action_stops_the_run(tmp_path, agent)
     assert error.value.exit_code == 5
 
 
+@pytest.mark.thorough
 def test_a_collapse_of_the_policy_is_told_once(tmp_path, capsys):
     """With nothing to choose from, there is no entropy from the start."""
     changes = {"num_envs": 8, "rollout_length": 4, "steps": 800, "log_steps": 32, "hidden": (8,), "seeds": 2}

@@ -142,7 +142,9 @@ def test_a_number_that_is_not_finite_is_told(arena):
 # -- sweeps
 
 
-@pytest.mark.parametrize("method", ["halving", pytest.param("random", marks=pytest.mark.thorough), "pbt"])
+@pytest.mark.parametrize(
+    "method", ["pbt", *(pytest.param(m, marks=pytest.mark.thorough) for m in ("random", "halving"))]
+)
 def test_a_sweep(method, tmp_path):
     experiment = make_experiment("double", **SMALL)
     space = read_space(experiment, ["learning-rate=log:1e-4:1e-2", "discount=uniform:0.9:0.99"])

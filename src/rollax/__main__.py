@@ -10,9 +10,14 @@ USAGE = """\
 usage: rollax COMMAND ...
 
   train [AGENT]       train an agent; without one, Double DQN on CartPole-v1 with ten seeds
+  sweep [AGENT]       train many settings in one program: random search, halving, population-based training
+  tune [AGENT]        Bayesian search, in batches; the same command continues it
   resume DIR          continue an interrupted run, or extend a finished one with --steps
   eval DIR            play greedy episodes with a trained run
   plot DIR...         draw the learning curves of runs
+  watch DIR           see a trained agent play, in the terminal and as a film
+  play NAME           play an environment yourself
+  compare NAME        one experiment in PyTorch and in JAX, side by side
   list                agents, environments and presets
   check-env NAME      see whether an environment keeps to the protocol
   doctor              versions, devices and memory of this machine

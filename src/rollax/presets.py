@@ -331,7 +331,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         f"{agent}/ALE": DQN_ATARI
         for agent in ("dqn", "double", "n_step", "prioritized", "c51", "qr", "iqn", "munchausen")
     },
-    "dueling/ALE": DQN_ATARI | {"stream_hidden": 512, "hidden": ()},
+    **{f"{agent}/ALE": DQN_ATARI | {"stream_hidden": 512, "hidden": ()} for agent in ("dueling", "apex")},
     **{f"{agent}/ALE": NOISY_ATARI for agent in ("noisy", "rainbow", "irainbow")},
     "irainbow/TreasureHunt-v0": TREASURE_HUNT,
     "irainbow/TreasureHunt-v0/reference": TREASURE_HUNT_REFERENCE,
@@ -341,6 +341,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "dueling/CartPole-v1": WIDE_CARTPOLE,
     "n_step/CartPole-v1": CARTPOLE,
     "prioritized/CartPole-v1": CARTPOLE | PRIORITIZED_CARTPOLE,
+    "apex/CartPole-v1": WIDE_CARTPOLE | PRIORITIZED_CARTPOLE,
     "noisy/CartPole-v1": NOISY_CARTPOLE,
     "c51/CartPole-v1": CARTPOLE | C51_CARTPOLE | {"epsilon_end": 0.05},
     "qr/CartPole-v1": QUANTILE_CARTPOLE | {"learning_rate": 0.0045},

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections import deque
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -39,6 +39,7 @@ from rollax.training.run import (
     first_of,
     outcome_of,
     resources,
+    save,
     show_progress,
     signals,
     tell_end,
@@ -323,14 +324,7 @@ class Learning:
         self.session.evaluations.add(records.evaluation_rows(self.plan, result, self.steps, {}))
 
     def save(self) -> None:
-        session, plan = self.session, self.plan
-        session.metrics.write()
-        session.evaluations.write()
-        times = replace(session.times, wall_seconds=session.wall())
-        meta = {"step": self.steps, "config": to_json(plan.experiment), "times": asdict(times)}
-        tree = {"train": self.state(), "best": self.best}
-        session.folder.save_checkpoint(self.steps, tree, meta, plan.experiment.record.keep_checkpoints)
-        session.saved_step = self.steps
+        save(self.session, self.state(), self.best, self.steps)
 
 
 def in_population(tree: Any) -> Any:

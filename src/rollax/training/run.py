@@ -264,13 +264,13 @@ def advance(
             session.evaluations.add(records.evaluation_rows(plan, result, step, session.failed))
         show_progress(session, iteration, pace[learning])
         if waited >= plan.experiment.record.checkpoint_seconds:
-            save(session, state, best, iteration)
+            save(session, state, best, iteration * plan.steps_per_iteration)
             saved, saved_at = iteration, time.monotonic()
         else:
             session.metrics.write_if_due()
             session.evaluations.write_if_due()
     if saved != iteration:
-        save(session, state, best, iteration)
+        save(session, state, best, iteration * plan.steps_per_iteration)
     return iteration, state, int(heard)
 
 
@@ -338,9 +338,9 @@ def tell_concerns(session: Session, rows: list[dict[str, Any]]) -> None:
             session.concerned = True
 
 
-def save(session: Session, state: TrainState, best: Best, iteration: int) -> None:
+def save(session: Session, state: TrainState, best: Best, step: int) -> None:
     """A checkpoint; what the tables hold up to its step is on disk before it."""
-    plan, step = session.plan, iteration * session.plan.steps_per_iteration
+    plan = session.plan
     session.metrics.write()
     session.evaluations.write()
     times = replace(session.times, wall_seconds=session.wall())
