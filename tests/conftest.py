@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most programs of the tests run for a moment: compiling them is what takes the time.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+FLAGS = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
+if version("jax").startswith("0.10."):  # another version may not know this one, and refuses to start then
+    FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 
 
 def pytest_configure(config):

@@ -50,8 +50,8 @@ def test_a_run_goes_on_with_another_number_of_devices(laws):
     assert laws["devices"] == {"moved": True, "memory": [1, 16, 34, 4], "status": "finished", "steps": 2_048}
 
 
-def test_the_most_devices_that_divide_the_work_are_taken(laws):
-    assert laws["automatic"].startswith("4 devices: 1 for members x 4")
+def test_the_most_devices_that_divide_the_members_are_taken(laws):
+    assert laws["automatic"].startswith("3 devices: 3 for members x 1")
 
 
 def test_members_go_first_and_then_environments():

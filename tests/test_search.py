@@ -203,7 +203,7 @@ def test_a_search_that_is_killed_ends_with_exactly_its_trials(tmp_path):
     own = [trial for trial in trials if trial.state.name != "FAIL" or "cause" in trial.user_attrs]
     assert len(own) == 8
     assert not any(trial.state.name == "RUNNING" for trial in trials)
-    causes = [trial.user_attrs.get("cause", "") for trial in trials if trial.params["capacity"] == 402]
+    causes = [trial.user_attrs.get("cause", "") for trial in trials if trial.params.get("capacity") == 402]
     assert all("not a multiple" in cause for cause in causes if cause)
     assert (tmp_path / "study.png").stat().st_size > 10_000
     assert run_command("train", ["--config", str(tmp_path / "best.json"), "--run-dir", str(tmp_path / "run")]) == 0
