@@ -100,7 +100,7 @@ def resume(run_dir: str | Path, *, quiet: bool, compile_cache: bool) -> Result:
 
 def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, meta: dict[str, Any]) -> Result:
     step = meta.get("step", 0)
-    with resources(folder), signals() as caught:
+    with resources(folder):
         columns = (*METRIC_COLUMNS, *plan.program.loop.agent.metric_names, *OWN_COLUMNS)
         total = plan.total * plan.steps_per_iteration
         session = Session(
@@ -121,7 +121,8 @@ def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, me
         write_summary(session, "running", step, None)
         learning = Learning(session, path)
         try:
-            with closing(Fleet(plan.experiment)) as fleet:
+            # Ray listens to signals itself from its start on; what listens last is heard.
+            with closing(Fleet(plan.experiment)) as fleet, signals() as caught:
                 heard = learning.run(fleet, caught)
         except BaseException:
             write_summary(session, "interrupted", session.saved_step, None)
