@@ -133,6 +133,13 @@ def test_who_takes_over_has_the_weights_and_its_own_numbers(arena):
     assert len(set(weights(arena))) == 2
 
 
+def test_who_takes_over_in_a_block_that_is_not_full(arena):
+    """As where there are more devices than divide the settings: the copies that fill it follow."""
+    arena.begin(members_of(arena.experiment, [{"learning_rate": RATES[0]}]))
+    arena.adopt([0], [{"learning_rate": 0.5}])
+    np.testing.assert_allclose(arena.blocks[0][0].learner.hparams.learning_rate, [0.5, 0.5])
+
+
 def test_a_number_that_is_not_finite_is_told(arena):
     arena.begin(members_of(arena.experiment, [{"learning_rate": 1e30, "max_grad_norm": 1e30}, {}, {}]))
     arena.advance()

@@ -34,7 +34,6 @@ class Notes(NamedTuple):
 class Totals(NamedTuple):
     """What a shard has seen."""
 
-    added: int
     steps: int
     episodes: tuple[float, float, float]
     version: int  # of the newest weights that a rollout came from
@@ -90,17 +89,14 @@ class Actor:
             episodes,
         )
 
-    def run(self, board: Any, shard: Any) -> int:
-        """Until the board says that it is over; the rollouts that were made."""
+    def run(self, board: Any, shard: Any) -> None:
+        """For as long as the process lives."""
         import ray
 
         ray.get(board.arrived.remote())
         rollouts, version, sent = 0, -1, []
         while True:
-            newer = ray.get(board.newer.remote(version))
-            if newer is None:
-                return rollouts
-            if newer:
+            if newer := ray.get(board.newer.remote(version)):
                 version, params = newer
                 self.learner = self.agent.with_weights(self.learner, jax.tree.map(jnp.asarray, params))
             key = jax.random.fold_in(self.key, rollouts)
@@ -120,7 +116,7 @@ class Shard:
 
     def __init__(self, capacity: int, exponent: float, seed: int):
         self.replay = FlatReplay(capacity, exponent, seed)
-        self.totals = Totals(0, 0, (0.0, 0.0, 0.0), -1)
+        self.totals = Totals(0, (0.0, 0.0, 0.0), -1)
 
     def add(self, batch: Any, priority: np.ndarray, notes: Notes) -> None:
         self.replay.add(batch, priority)
@@ -128,7 +124,7 @@ class Shard:
         count, returns, lengths = np.add(total.episodes, notes.episodes).tolist()
         version = max(total.version, notes.version)
         steps = total.steps + notes.steps
-        self.totals = Totals(total.added + len(priority), steps, (count, returns, lengths), version)
+        self.totals = Totals(steps, (count, returns, lengths), version)
 
     def draw(self, least: int, count: int, batch_size: int, importance_exponent: float) -> tuple[Draw | None, Totals]:
         """Batches, once there are so many transitions, and what has been seen so far."""
@@ -144,7 +140,7 @@ class Board:
     """The newest weights, by version, for whoever has older ones."""
 
     def __init__(self) -> None:
-        self.version, self.params, self.over, self.arrivals = -1, None, False, 0
+        self.version, self.params, self.arrivals = -1, None, 0
 
     def arrived(self) -> None:
         """An actor begins, for the first time or again."""
@@ -155,14 +151,9 @@ class Board:
         self.version, self.params = version, params
         return self.arrivals
 
-    def newer(self, version: int) -> tuple[int, Any] | tuple[()] | None:
-        """Version and weights, nothing if they are known, None when all is over."""
-        if self.over:
-            return None
-        return (self.version, self.params) if self.version > version else ()
-
-    def end(self) -> None:
-        self.over = True
+    def newer(self, version: int) -> tuple[int, Any] | None:
+        """Version and weights; None if they are known."""
+        return (self.version, self.params) if self.version > version else None
 
 
 def remote(kind: Callable, **options: Any) -> Any:

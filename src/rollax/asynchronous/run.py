@@ -36,7 +36,7 @@ from rollax.training.run import (
     Session,
     Times,
     add_metrics,
-    first_of,
+    first_signal,
     outcome_of,
     resources,
     save,
@@ -271,7 +271,7 @@ class Learning:
                 self.save()
                 saved_at = time.monotonic()
         self.note(fleet, seen)
-        return first_of(caught)
+        return first_signal(caught)
 
     def count(self, shard: int, totals: Totals) -> None:
         """Takes down what a shard has seen; one that was lost has begun again from nothing."""

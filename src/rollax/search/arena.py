@@ -6,7 +6,6 @@ population, nothing is compiled again; who is dropped takes no more time once a 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -105,12 +104,13 @@ class Arena:
     def adopt(self, sources: Sequence[int], hparams: Sequence[dict[str, Any]]) -> None:
         """Each member goes on with what another has learnt, and with other numbers; its seed and memory stay.
 
-        Needs one block, that is full.
+        Needs one block.
         """
         ((state, best),) = self.blocks
         self.members = [replaced(member, numbers) for member, numbers in zip(self.members, hparams, strict=True)]
-        _, numbers = keys_and_hparams(self.experiment, self.members)
-        learner = copied(state.learner, jnp.asarray(sources), numbers)
+        (members,), (filled,) = self.in_blocks(self.members), self.in_blocks(list(sources))
+        _, numbers = keys_and_hparams(self.experiment, members)
+        learner = copied(state.learner, jnp.asarray(filled), numbers)
         self.blocks = [self.plan.program.placed(state._replace(learner=learner), best)]
 
 
@@ -118,7 +118,7 @@ def replaced(member: Member, numbers: dict[str, Any]) -> Member:
     return member._replace(hparams=member.hparams | numbers)
 
 
-@functools.partial(jax.jit)
+@jax.jit
 def copied(learner: Any, sources: Any, hparams: Any) -> Any:
     """For each member the learner of its source, with other numbers."""
     taken = jax.tree.map(lambda leaf: leaf[sources], learner)

@@ -125,7 +125,7 @@ class Loop:
         tensors = [*stuck(rollout.obs), rollout.reward, *seen, metrics["loss"], *jax.tree.leaves(learner.params)]
         # One reduction for each: the largest of a tensor with a NaN in it is NaN, which is below nothing.
         broken = jnp.stack([~(jnp.max(jnp.abs(tensor)) < jnp.inf) for tensor in tensors])
-        broken = max_over(self.agent.spec, broken.astype(jnp.int32)) > 0 if self.agent.spec.shards > 1 else broken
+        broken = max_over(self.agent.spec, broken.astype(jnp.int32)) > 0
         cause = jnp.where(jnp.any(broken), 1 + jnp.argmax(broken), 0).astype(jnp.int32)
         well = state.health.cause == 0
         return Health(

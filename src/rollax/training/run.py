@@ -241,7 +241,7 @@ def advance(
     saved, saved_at = (iteration if iteration else -1), time.monotonic()
     pace: dict[bool, float] = {}  # seconds of an iteration, while warming up and while learning
     note_failures(session, state)
-    (heard,) = cluster.agree(first_of(caught))
+    (heard,) = cluster.agree(first_signal(caught))
     while iteration < plan.total and not heard and len(session.failed) < len(plan.members):
         learning = iteration >= plan.warm_up
         stop = next_stop(plan, iteration, pace.get(learning))
@@ -250,7 +250,7 @@ def advance(
         state, rows = program(state, np.int32(stop), log)
         rows = fetch(rows)
         waited = time.monotonic() - saved_at
-        spent, waited, heard = cluster.agree(time.perf_counter() - began, waited, first_of(caught))
+        spent, waited, heard = cluster.agree(time.perf_counter() - began, waited, first_signal(caught))
         session.times.train_seconds += spent
         pace[learning] = spent / (stop - iteration)
         note_failures(session, state)
@@ -274,7 +274,7 @@ def advance(
     return iteration, state, int(heard)
 
 
-def first_of(caught: list[int]) -> int:
+def first_signal(caught: list[int]) -> int:
     """The first signal that was caught; 0 for none."""
     return caught[0] if caught else 0
 
