@@ -33,6 +33,10 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def compile_cache():
+    import jax
+
     from rollax.training.run import use_compile_cache
 
     use_compile_cache()
+    # Started here, before a command that a test calls could give each core a device of its own.
+    assert jax.device_count() >= 1
