@@ -14,7 +14,8 @@ usage: rollax COMMAND ...
   tune [AGENT]        Bayesian search, in batches; the same command continues it
   resume DIR          continue an interrupted run, or extend a finished one with --steps
   eval DIR            play greedy episodes with a trained run
-  plot DIR...         draw the learning curves of runs
+  plot DIR...         draw the learning curves of runs, and other figures
+  report DIR...       all about runs in one HTML file: curves, scores, tables, films
   watch DIR           see a trained agent play, in the terminal and as a film
   play NAME           play an environment yourself
   compare NAME        one experiment in PyTorch and in JAX, side by side

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from rollax.cli_report import plot_command, report_command
 from rollax.cli_search import sweep_command, tune_command
 from rollax.errors import INTERRUPTED, ConfigError, ResourceError, RollaxError, did_you_mean
 from rollax.flags import Processes, described, parse, parse_experiment, starting_experiment
@@ -156,26 +157,6 @@ def eval_command(arguments: list[str]) -> int:
     print(table(header, cells))
     if "protocol" in rows[0]:
         print(protocol_line(rows[0]["protocol"]))
-    return 0
-
-
-@dataclass(frozen=True)
-class Plot:
-    run_dirs: Annotated[tuple[str, ...], tyro.conf.Positional]  # Folders of runs.
-    out: str = ""  # The picture's path; by default curve.png in the only folder, or curves.png here.
-
-
-def plot_command(arguments: list[str]) -> int:
-    options = parse(Plot, arguments, "rollax plot", "Draw learning curves: each member thin, the mean of a run thick.")
-    if not options.run_dirs:
-        raise ConfigError("plot needs at least one run folder, as in `rollax plot runs/mine`")
-    from rollax.report import plot_runs
-
-    alone = len(options.run_dirs) == 1
-    target = (
-        Path(options.out) if options.out else Path(options.run_dirs[0]) / "curve.png" if alone else Path("curves.png")
-    )
-    print(plot_runs(options.run_dirs, target))
     return 0
 
 
@@ -368,6 +349,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "resume": resume_command,
     "eval": eval_command,
     "plot": plot_command,
+    "report": report_command,
     "watch": watch_command,
     "play": play_command,
     "compare": compare_command,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import itertools
 import math
@@ -101,6 +102,7 @@ class RecordConfig:
     checkpoint_seconds: float = 30.0  # Seconds between checkpoints.
     keep_checkpoints: int = 2  # Checkpoints that are kept.
     chunk_seconds: float = 2.0  # About how long the compiled program runs between two looks at it.
+    log_to: tuple[Literal["jsonl", "tensorboard", "wandb"], ...] = ()  # Where rows go beside the tables.
     limits: ClassVar[dict[str, Limit]] = {
         "log_steps": COUNT_OR_NONE,
         "eval_steps": COUNT_OR_NONE,
@@ -214,6 +216,7 @@ def part_fields(tree: Any) -> list[str]:
     return [item.name for item in dataclasses.fields(tree) if item.name not in hidden]
 
 
+@functools.cache
 def field_comments(part: type) -> dict[str, str]:
     """The comment behind each field of a part is its help."""
     own = (kind for kind in reversed(part.__mro__) if dataclasses.is_dataclass(kind) and kind is not nn.Module)

@@ -28,25 +28,24 @@ from rollax.training import checkpoint, records
 from rollax.training.console import Console, warn
 from rollax.training.evaluate import Best, keep_best
 from rollax.training.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
+from rollax.training.loggers import Loggers
 from rollax.training.loop import Health, TrainState
 from rollax.training.plan import Plan, make_plan
 from rollax.training.program import evaluation_keys
 from rollax.training.result import Result
 from rollax.training.run import (
-    Session,
-    Times,
-    add_metrics,
+    draw_curve,
     first_signal,
     outcome_of,
     resources,
     save,
-    show_progress,
     signals,
-    tell_end,
+    tell_concerns,
     unused_folder,
     use_compile_cache,
     write_summary,
 )
+from rollax.training.session import Session, Times, show_progress, tell_end
 
 TOGETHER = 16  # batches that are asked for, and learnt from, at once
 AHEAD = 2  # requests that are under way
@@ -100,7 +99,7 @@ def resume(run_dir: str | Path, *, quiet: bool, compile_cache: bool) -> Result:
 
 def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, meta: dict[str, Any]) -> Result:
     step = meta.get("step", 0)
-    with resources(folder):
+    with resources(folder), console.open():
         columns = (*METRIC_COLUMNS, *plan.program.loop.agent.metric_names, *OWN_COLUMNS)
         total = plan.total * plan.steps_per_iteration
         session = Session(
@@ -109,6 +108,7 @@ def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, me
             console=console,
             metrics=Table(folder.metrics, columns, step, 1, total),
             evaluations=Table(folder.evaluations, EVALUATION_COLUMNS, step, 1, total),
+            loggers=Loggers(plan.experiment.record.log_to, folder, to_json(plan.experiment), step),
             times=Times(**meta.get("times", {})),
             saved_step=step,
         )
@@ -126,11 +126,16 @@ def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, me
                 heard = learning.run(fleet, caught)
         except BaseException:
             write_summary(session, "interrupted", session.saved_step, None)
+            session.loggers.close("interrupted")
             raise
         learning.evaluate()
         learning.save()
         status, code = outcome_of(session, learning.steps >= total, heard)
-        tell_end(session, status, write_summary(session, status, learning.steps, learning.state().learner.params))
+        summary = write_summary(session, status, learning.steps, learning.state().learner.params)
+        session.loggers.close(status)
+        tell_end(session, status, summary)
+        if status != "interrupted":
+            draw_curve(session)
         return Result(folder.path, code)
 
 
@@ -310,7 +315,8 @@ class Learning:
             "lost": fleet.lost,
         }
         self.losses.clear()
-        add_metrics(self.session, [row])
+        self.session.add_metrics([row])
+        tell_concerns(self.session, [row])
         self.session.metrics.write_if_due()
         pace = seconds / max(steps, 1) * self.plan.steps_per_iteration
         show_progress(self.session, now.steps // self.plan.steps_per_iteration, pace)
@@ -322,7 +328,7 @@ class Learning:
 
     def evaluate(self) -> None:
         result, self.best = self.judge(in_population(self.learner), jnp.int32(self.updates), self.best)
-        self.session.evaluations.add(records.evaluation_rows(self.plan, result, self.steps, {}))
+        self.session.add_evaluations(records.evaluation_rows(self.plan, result, self.steps, {}))
 
     def save(self) -> None:
         save(self.session, self.state(), self.best, self.steps)

@@ -18,7 +18,7 @@ from rollax.training.evaluate import Evaluation
 from rollax.training.folder import RunFolder
 from rollax.training.loop import WINDOW_COLUMNS, Health
 from rollax.training.mesh import fetch
-from rollax.training.plan import Plan, available_bytes, memory_size
+from rollax.training.plan import Plan, available_bytes, memory_size, own_cores
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
 EXTRAS = ("ale-py", "gymnasium")
@@ -105,6 +105,7 @@ def summarize(
     status: str,
     step: int,
     times: dict[str, float],
+    memory_bytes: int,
     params: Any,
     failed: dict[int, dict[str, Any]],
 ) -> dict[str, Any]:
@@ -135,6 +136,7 @@ def summarize(
         "total_steps": step,
         **{name: round(seconds, 3) for name, seconds in times.items()},
         "steps_per_second": round(step * len(members) / train_seconds) if train_seconds else None,
+        "memory_bytes": memory_bytes or None,
         "device": device_name(),
         "versions": versions(),
         **({"protocol": plan.protocol} if plan.protocol else {}),
@@ -149,6 +151,8 @@ def protocol_line(protocol: dict[str, Any]) -> str:
 
 def device_name() -> str:
     device = jax.local_devices()[0]
+    if device.platform == "cpu":
+        return f"CPU, {own_cores()} cores"
     return f"{device.platform}: {device.device_kind}"
 
 

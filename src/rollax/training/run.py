@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,62 +26,53 @@ from rollax.errors import (
     RollaxError,
 )
 from rollax.experiment import Experiment, differences, from_json, to_json
-from rollax.report import plot_runs
+from rollax.reporting.drawing import plot_runs
 from rollax.training import checkpoint, cluster, records
-from rollax.training.console import Console, duration, table, warn
+from rollax.training.console import Console, warn
 from rollax.training.evaluate import Best
 from rollax.training.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
 from rollax.training.host_program import HostProgram
+from rollax.training.loggers import Loggers, OnRows
+from rollax.training.loggers import problems as loggers_missing
 from rollax.training.loop import LEGAL, TrainState
 from rollax.training.mesh import fetch
-from rollax.training.plan import Plan, check_memory, make_plan, memory_size
+from rollax.training.plan import Plan, check_memory, make_plan, memory_size, own_cores
 from rollax.training.program import LOG_ROWS, Programs
 from rollax.training.result import Result, starting_weights
+from rollax.training.session import Session, Times, announce, show_members, show_progress, tell_end
 
 FIRST_CHUNK = 32  # iterations
 # Fields in which a checkpoint may differ from the folder's configuration: they do not change what is computed.
-FREE_FIELDS = ("steps", "loop.devices", "record.checkpoint_seconds", "record.keep_checkpoints", "record.chunk_seconds")
-
-
-@dataclass
-class Times:
-    """Seconds of a run, added up over its resumes."""
-
-    wall_seconds: float = 0.0
-    compile_seconds: float = 0.0
-    train_seconds: float = 0.0
-
-
-@dataclass
-class Session:
-    """One process's share of a run."""
-
-    plan: Plan
-    folder: RunFolder
-    console: Console
-    metrics: Table
-    evaluations: Table
-    times: Times
-    failed: dict[int, dict[str, Any]] = field(default_factory=dict)
-    saved_step: int = 0  # of the newest checkpoint
-    concerned: bool = False  # the agent's worries have been told
-    last_return: float | None = None  # mean over members, of the episodes in the last row
-    started: float = field(default_factory=time.perf_counter)
-
-    def wall(self) -> float:
-        return self.times.wall_seconds + time.perf_counter() - self.started
+FREE_FIELDS = (
+    "steps",
+    "loop.devices",
+    "record.checkpoint_seconds",
+    "record.keep_checkpoints",
+    "record.chunk_seconds",
+    "record.log_to",
+)
 
 
 def train(
-    experiment: Experiment, run_dir: str | Path | None = None, *, quiet: bool = False, compile_cache: bool = True
+    experiment: Experiment,
+    run_dir: str | Path | None = None,
+    *,
+    quiet: bool = False,
+    compile_cache: bool = True,
+    on_rows: OnRows | None = None,
 ) -> Result:
-    """Runs an experiment in a new folder.  Whatever is wrong with it is raised before anything is compiled."""
+    """Runs an experiment in a new folder.  Whatever is wrong with it is raised before anything is compiled.
+
+    `on_rows(kind, rows)` is told of new rows of metrics.csv ("train") and evaluations.csv ("eval") as they come.
+    """
     if compile_cache:
         use_compile_cache()
     if experiment.loop.actors:
         raise ConfigError("actors: a run with actors is started by rollax.asynchronous.run.train, or by the command")
     plan = make_plan(experiment)
     check_memory(plan)
+    if missing := loggers_missing(experiment.record.log_to):
+        raise ConfigError(missing)
     if experiment.init_from:
         starting_weights(experiment.init_from, len(plan.members), plan.shapes()[0].learner.params)
     path = run_dir or unused_folder(f"{experiment.agent}_{experiment.env}")
@@ -89,7 +80,7 @@ def train(
     folder.make()
     with Lock(folder):
         folder.create(to_json(plan.experiment))
-        return drive(plan, folder, Console(quiet or not folder.writes), None, {})
+        return drive(plan, folder, Console(quiet or not folder.writes), None, {}, on_rows)
 
 
 def resume(
@@ -99,6 +90,7 @@ def resume(
     devices: int | None = None,
     quiet: bool = False,
     compile_cache: bool = True,
+    on_rows: OnRows | None = None,
 ) -> Result:
     """Continues a run from its newest good checkpoint, or extends a finished one to `steps`.
 
@@ -126,7 +118,7 @@ def resume(
         check_memory(plan)
         if path is not None:
             check_origin(path, meta, to_json(plan.experiment))
-        return drive(plan, folder, console, path, meta)
+        return drive(plan, folder, console, path, meta, on_rows)
 
 
 def chosen_checkpoint(folder: RunFolder) -> tuple[Path | None, dict[str, Any]]:
@@ -150,10 +142,17 @@ def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> No
         raise CheckpointError(f"{path} is of another experiment (checkpoint -> config.json): {'; '.join(differ)}")
 
 
-def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, meta: dict[str, Any]) -> Result:
+def drive(
+    plan: Plan,
+    folder: RunFolder,
+    console: Console,
+    path: Path | None,
+    meta: dict[str, Any],
+    on_rows: OnRows | None = None,
+) -> Result:
     """From a checkpoint, or from the start, to the end or to the first signal.  The caller holds the folder."""
     step, last = meta.get("step", 0), plan.total * plan.steps_per_iteration
-    with resources(folder), signals() as caught:
+    with resources(folder), console.open(), signals() as caught:
         folder.write_config(to_json(plan.experiment))
         record, names = plan.experiment.record, plan.program.loop.agent.metric_names
         metrics = Table(folder.metrics, (*METRIC_COLUMNS, *names), step, record.log_steps, last, folder.writes)
@@ -164,10 +163,11 @@ def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, me
             console=console,
             metrics=metrics,
             evaluations=evaluations,
+            loggers=Loggers(record.log_to, folder, to_json(plan.experiment), step, on_rows),
             times=Times(**meta.get("times", {})),
             saved_step=step,
         )
-        announce(session, path)
+        announce(session, path.name if path else "")
         write_summary(session, "running", step, None)
         try:
             programs = compile_programs(session)
@@ -176,37 +176,15 @@ def drive(plan: Plan, folder: RunFolder, console: Console, path: Path | None, me
                 iteration, state, heard = advance(session, programs, state, best, caught)
         except BaseException:
             write_summary(session, "interrupted", session.saved_step, None)
+            session.loggers.close("interrupted")
             raise
         return finish(session, state, iteration, heard)
-
-
-def announce(session: Session, path: Path | None) -> None:
-    plan, experiment = session.plan, session.plan.experiment
-    settings = len(plan.members) // experiment.seeds
-    total = plan.total * plan.steps_per_iteration
-    rounded = f" (rounded up from {experiment.steps:,})" if total != experiment.steps else ""
-    what = "1 seed" if experiment.seeds == 1 else f"{experiment.seeds} seeds"
-    what += f" x {settings} settings" if settings > 1 else ""
-    session.console.say(
-        f"{experiment.agent} on {experiment.env}, {what}, {total:,} steps each{rounded}, on {records.device_name()}"
-    )
-    there = jax.device_count()
-    if plan.grid.size > 1 or (there > 1 and jax.default_backend() != "cpu"):
-        left = "" if plan.grid.size == there else f" ({there} are there; more would not divide the work, or not pay)"
-        session.console.say(f"{plan.grid}{left}")
-    session.console.say(f"Run folder: {session.folder.path}" + (f" (resumed from {path.name})" if path else ""))
-    if isinstance(plan.program, HostProgram):
-        envs = experiment.loop.num_envs * len(plan.members)
-        how = "stepped while the agent learns" if experiment.loop.overlap else "stepped, then learnt from"
-        session.console.say(f"{envs} environments outside JAX, {how}")
-        if path is not None:
-            session.console.say("Learner and memory go on exactly as they were; the environments begin new episodes.")
-    session.console.progress("Compiling ...")
 
 
 def compile_programs(session: Session) -> Programs:
     programs = session.plan.program.compile(session.plan.keys, session.plan.hparams)
     session.times.compile_seconds += programs.compile_seconds
+    session.memory_bytes = programs.memory_bytes
     session.console.say(
         f"Compiled in {programs.compile_seconds:.1f} s; the run takes {memory_size(programs.memory_bytes)}."
     )
@@ -221,7 +199,7 @@ def begin(session: Session, programs: Programs, path: Path | None) -> tuple[Trai
             restored = checkpoint.restore(path, like)
         return plan.program.placed(restored["train"], restored["best"])
     if isinstance(plan.program, HostProgram):
-        session.console.progress("Starting the environments ...")
+        session.console.wait("Starting the environments")
     state, best = programs.init(plan.keys, plan.hparams)
     if plan.experiment.init_from:
         params = starting_weights(plan.experiment.init_from, len(plan.members), state.learner.params)
@@ -255,13 +233,15 @@ def advance(
         pace[learning] = spent / (stop - iteration)
         note_failures(session, state)
         wall = (began_wall, began_wall + spent)
-        add_metrics(session, records.metric_rows(plan, rows, iteration, stop, wall, session.failed))
+        found = records.metric_rows(plan, rows, iteration, stop, wall, session.failed)
+        session.add_metrics(found)
+        tell_concerns(session, found)
         iteration = stop
         due = iteration == plan.total or (iteration > plan.warm_up and iteration % plan.evaluation == 0)
         if due:
             result, best = programs.evaluate(state.learner, state.key, state.iteration, best)
             step = iteration * plan.steps_per_iteration
-            session.evaluations.add(records.evaluation_rows(plan, result, step, session.failed))
+            session.add_evaluations(records.evaluation_rows(plan, result, step, session.failed))
         show_progress(session, iteration, pace[learning])
         if waited >= plan.experiment.record.checkpoint_seconds:
             save(session, state, best, iteration * plan.steps_per_iteration)
@@ -316,15 +296,6 @@ def note_failures(session: Session, state: TrainState) -> None:
             )
 
 
-def add_metrics(session: Session, rows: list[dict[str, Any]]) -> None:
-    session.metrics.add(rows)
-    tell_concerns(session, rows)
-    if rows:
-        returns = [row["episode_return_mean"] for row in rows if row["step"] == rows[-1]["step"]]
-        ended = [value for value in returns if value is not None]
-        session.last_return = float(np.mean(ended)) if ended else session.last_return
-
-
 def tell_concerns(session: Session, rows: list[dict[str, Any]]) -> None:
     """Passes on what the agent finds worrying in its metrics, once in a run."""
     agent, last = session.plan.program.loop.agent, session.plan.total * session.plan.steps_per_iteration
@@ -354,8 +325,11 @@ def finish(session: Session, state: TrainState, iteration: int, heard: int) -> R
     status, code = outcome_of(session, iteration >= session.plan.total, heard)
     params = fetch(state.learner.params)
     summary = write_summary(session, status, step, params)
+    session.loggers.close(status)
     if session.folder.writes:
         tell_end(session, status, summary)
+        if status != "interrupted":
+            draw_curve(session)
     if jax.process_count() > 1:
         print(f"process {jax.process_index()}: params_sha256 {checkpoint.params_sha256(params)}", flush=True)
     return Result(session.folder.path, code)
@@ -370,15 +344,7 @@ def outcome_of(session: Session, complete: bool, heard: int) -> tuple[str, int]:
     return "finished", 0
 
 
-def tell_end(session: Session, status: str, summary: dict[str, Any]) -> None:
-    if status == "interrupted":
-        step = summary["total_steps"]
-        session.console.say(f"Interrupted at step {step:,}; continue with `rollax resume {session.folder.path}`")
-        return
-    show_members(session.console, summary)
-    rate, wall = summary["steps_per_second"], duration(summary["wall_seconds"])
-    session.console.say(f"{status.capitalize()} in {wall}, {rate:,} steps/s in training.")
-    session.console.say(f"Run folder: {session.folder.path}")
+def draw_curve(session: Session) -> None:
     try:
         session.console.say(f"Plot: {plot_runs([session.folder.path], session.folder.curve)}")
     except RollaxError as error:
@@ -387,45 +353,10 @@ def tell_end(session: Session, status: str, summary: dict[str, Any]) -> None:
 
 def write_summary(session: Session, status: str, step: int, params: Any) -> dict[str, Any]:
     times = asdict(replace(session.times, wall_seconds=session.wall()))
-    arguments = (session.plan, session.folder, status, step, times, params, session.failed)
+    arguments = (session.plan, session.folder, status, step, times, session.memory_bytes, params, session.failed)
     summary = records.summarize(*arguments)
     session.folder.write_summary(summary)
     return summary
-
-
-def show_progress(session: Session, iteration: int, pace: float) -> None:
-    plan = session.plan
-    rate = plan.steps_per_iteration * len(plan.members) / pace
-    shown = "-" if session.last_return is None else f"{session.last_return:.1f}"
-    session.console.progress(
-        f"step {iteration * plan.steps_per_iteration:,} / {plan.total * plan.steps_per_iteration:,}"
-        f" | {rate:,.0f} steps/s | return {shown} | {duration((plan.total - iteration) * pace)} left",
-        last=iteration == plan.total,
-    )
-
-
-def show_members(console: Console, summary: dict[str, Any]) -> None:
-    """A line for each member: its seed, what sets it apart, and how it did."""
-    members = summary["members"]
-    varied = [name for name in members[0]["hparams"] if len({member["hparams"][name] for member in members}) > 1]
-
-    def number(value: float | None) -> str:
-        return "-" if value is None else f"{value:.1f}"
-
-    rows = [
-        [
-            str(member["member"]),
-            str(member["seed"]),
-            *(f"{member['hparams'][name]:g}" for name in varied),
-            number(member["eval_return_mean"]),
-            number(member["eval_return_std"]),
-            member["status"],
-        ]
-        for member in members
-    ]
-    console.say(table(["member", "seed", *varied, "return", "std", "status"], rows))
-    if "protocol" in summary:
-        console.say(records.protocol_line(summary["protocol"]))
 
 
 @contextmanager
@@ -484,9 +415,8 @@ def use_all_cores() -> None:
     """
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", cores)
+        jax.config.update("jax_num_cpu_devices", own_cores())
 
 
 def use_compile_cache() -> None:

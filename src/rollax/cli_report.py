@@ -1,0 +1,61 @@
+"""The commands that show what runs have done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from rollax.errors import ConfigError
+from rollax.flags import parse
+
+
+@dataclass(frozen=True)
+class Plot:
+    run_dirs: Annotated[tuple[str, ...], tyro.conf.Positional]  # Folders of runs.
+    out: str = ""  # The picture's path; by default curve.png in the only folder, or curves.png here.
+    figures: tuple[str, ...] = ()  # Kinds of figure by name, or all: each is a picture of its own in the folder --out.
+    format: Literal["png", "svg", "pdf"] = "png"  # Of those pictures.
+
+
+def plot_command(arguments: list[str]) -> int:
+    """`rollax plot DIR...`."""
+    description = "Draw learning curves: each seed thin, the mean thick with its 95 % interval; or other figures."
+    options = parse(Plot, arguments, "rollax plot", description)
+    if not options.run_dirs:
+        raise ConfigError("plot needs at least one run folder, as in `rollax plot runs/mine`")
+    from rollax.reporting.drawing import plot_figures, plot_runs
+
+    alone = Path(options.run_dirs[0]) if len(options.run_dirs) == 1 else None
+    if options.figures:
+        folder = Path(options.out) if options.out else alone / "figures" if alone else Path("figures")
+        names = () if "all" in options.figures else options.figures
+        for path in plot_figures(options.run_dirs, names, folder, options.format):
+            print(path)
+        return 0
+    target = Path(options.out) if options.out else alone / "curve.png" if alone else Path("curves.png")
+    print(plot_runs(options.run_dirs, target))
+    return 0
+
+
+@dataclass(frozen=True)
+class Report:
+    run_dirs: Annotated[tuple[str, ...], tyro.conf.Positional]  # Folders of runs.
+    out: str = ""  # The page's path; by default report.html in the only folder, or here.
+    film: bool = True  # Record the agent's play, of each run that has no film yet.
+
+
+def report_command(arguments: list[str]) -> int:
+    """`rollax report DIR...`."""
+    description = "One HTML file about runs: curves to zoom into, scores with intervals, tables, settings, films."
+    options = parse(Report, arguments, "rollax report", description)
+    if not options.run_dirs:
+        raise ConfigError("report needs at least one run folder, as in `rollax report runs/mine`")
+    from rollax.reporting.page import write_report
+
+    alone = len(options.run_dirs) == 1
+    target = Path(options.out) if options.out else Path(options.run_dirs[0] if alone else ".") / "report.html"
+    print(write_report(options.run_dirs, target, film=options.film))
+    return 0

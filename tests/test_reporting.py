@@ -1,0 +1,231 @@
+"""Reports: what they are made of by hand, and what they look like in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import rollax
+from rollax.aggregates import mean_band, moving_average, performance_profile
+from rollax.cli import run_command
+from rollax.errors import ConfigError
+from rollax.reporting.drawing import plot_figures
+from rollax.reporting.figures import all_figures, figures_of, interquartile_means
+from rollax.reporting.page import MOST_POINTS, kept, write_report
+from rollax.reporting.runs import groups_of, read_runs
+from rollax.training.folder import RunFolder
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ROWS, SEEDS = 20, 3
+
+
+def small(agent: str, env: str, **values):
+    common = {"steps": 2_000, "log_steps": 100, "eval_steps": 1_000, "eval_episodes": 3, "num_envs": 4, "hidden": (8,)}
+    replay = {} if agent == "ppo" else {"warm_up_steps": 100, "capacity": 1_000, "batch_size": 8}
+    return rollax.make_experiment(agent, env=env, preset="none", seeds=SEEDS, **(common | replay | values))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two agents on two environments: one pair trained, the others the same folders under other names."""
+    folder = tmp_path_factory.mktemp("runs")
+    rollax.train(small("double", "CartPole-v1"), folder / "double_cartpole", quiet=True)
+    rng = np.random.default_rng(0)
+    for agent, env in (("dqn", "CartPole-v1"), ("double", "Acrobot-v1"), ("dqn", "Acrobot-v1")):
+        copy = folder / f"{agent}_{env}"
+        shutil.copytree(folder / "double_cartpole", copy, ignore=shutil.ignore_patterns("checkpoints"))
+        config = RunFolder(copy).read_config() | {"agent": agent, "env": env}
+        config["choices"]["double"] = agent == "double"
+        (copy / "config.json").write_text(json.dumps(config))
+        summary = json.loads((copy / "summary.json").read_text()) | {"agent": agent, "env": env}
+        for member in summary["members"]:
+            member["eval_return_mean"] = float(rng.normal(-200 if env == "Acrobot-v1" else 300, 50))
+        (copy / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def test_the_mean_and_its_interval_by_hand():
+    mean, low, high = mean_band(np.array([[1.0, np.nan, 5.0], [2.0, np.nan, np.nan], [3.0, np.nan, np.nan]]))
+    assert mean[0] == 2.0
+    # Student's t with two degrees of freedom: 4.3027 standard errors of 1 / sqrt(3).
+    np.testing.assert_allclose([low[0], high[0]], [2 - 4.302653 / np.sqrt(3), 2 + 4.302653 / np.sqrt(3)], rtol=1e-6)
+    assert np.isnan(mean[1])
+    assert mean[2] == 5.0
+    assert np.isnan(low[2])
+
+
+def test_a_moving_average_skips_what_is_not_there():
+    found = moving_average(np.array([[np.nan, 1.0, 3.0, np.nan, 8.0]]), 2)
+    np.testing.assert_array_equal(found, [[np.nan, 1.0, 2.0, 3.0, 8.0]])
+
+
+def test_a_profile_counts_tasks_alike():
+    share, low, high = performance_profile([np.array([0.0, 2.0]), np.full(8, 2.0)], np.array([-1.0, 1.0, 2.0]))
+    np.testing.assert_allclose(share, [1.0, (0.5 + 1.0) / 2, 0.0])
+    assert np.all(low <= share)
+    assert np.all(share <= high)
+    assert low[1] < high[1]
+
+
+def test_settings_are_named_by_what_tells_them_apart(runs, tmp_path):
+    paths = sorted(runs.iterdir())
+    assert {group.method for group in groups_of(read_runs(paths))} == {"double", "dqn"}
+    shutil.copytree(runs / "double_cartpole", tmp_path / "again")
+    again = groups_of(read_runs([runs / "double_cartpole", tmp_path / "again"]))
+    assert [group.method for group in again] == ["double (double_cartpole)", "double (again)"]
+    config = RunFolder(tmp_path / "again").read_config()
+    config["hparams"]["learning_rate"] = 0.25
+    (tmp_path / "again" / "config.json").write_text(json.dumps(config))
+    apart = groups_of(read_runs([runs / "double_cartpole", tmp_path / "again"]))
+    assert [group.method for group in apart] == ["double, learning_rate=0.0005", "double, learning_rate=0.25"]
+
+
+def test_a_population_is_a_setting_for_each_of_its_numbers(runs, tmp_path):
+    shutil.copytree(runs / "double_cartpole", tmp_path / "run")
+    config = RunFolder(tmp_path / "run").read_config()
+    config["hparams"]["learning_rate"] = [0.1, 0.2, 0.3]
+    config["seeds"] = 1
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    groups = groups_of(read_runs([tmp_path / "run"]))
+    assert [group.method for group in groups] == [f"double, learning_rate=0.{digit}" for digit in (1, 2, 3)]
+    assert [group.members for group in groups] == [(0,), (1,), (2,)]
+
+
+def test_scores_of_several_environments_meet_on_one_scale(runs):
+    groups = groups_of(read_runs(sorted(runs.iterdir())))
+    bars = interquartile_means(groups, None).bars
+    scores = {group.env: group.scores for group in groups if group.method == "dqn"}
+    scaled = np.concatenate([(scores["CartPole-v1"] - 22) / 478, (scores["Acrobot-v1"] + 500) / 421.5])
+    (bar,) = [bar for bar in bars if bar.method == "dqn"]
+    # Six scores: the line from 1.5 to 4.5, so half of the second and fifth.
+    ordered = np.sort(scaled)
+    np.testing.assert_allclose(bar.value, (ordered[1] / 2 + ordered[2] + ordered[3] + ordered[4] / 2) / 3, rtol=1e-9)
+    assert bar.low <= bar.value <= bar.high
+    assert bar.seeds == 2 * SEEDS
+
+
+def test_success_is_the_share_of_seeds_at_the_level(runs):
+    (chart,) = figures_of("success", groups_of(read_runs([runs / "double_cartpole"])))
+    returns = rollax.Result(runs / "double_cartpole").evaluations["return_mean"]
+    np.testing.assert_array_equal(chart.lines[0].mean, (returns >= 475).mean(axis=0))
+
+
+def test_pictures_of_every_kind(runs, tmp_path):
+    paths = plot_figures(sorted(runs.iterdir()), [], tmp_path, "svg")
+    names = {path.stem for path in paths}
+    assert {"returns", "smoothed", "evaluations", "success", "lengths", "loss", "epsilon", "iqm", "profile"} == names
+    assert all(path.read_text().startswith("<?xml") for path in paths)
+    with pytest.raises(ConfigError, match="figures='los' is no figure of these runs; did you mean loss"):
+        plot_figures(sorted(runs.iterdir()), ["los"], tmp_path)
+
+
+def test_the_commands(runs, tmp_path, capsys):
+    one = str(runs / "double_cartpole")
+    assert run_command("plot", [one, "--figures", "iqm", "loss", "--format", "svg", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "iqm.svg").exists()
+    assert (tmp_path / "loss.svg").exists()
+    assert run_command("report", [one, "--out", str(tmp_path / "page.html"), "--no-film"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "page.html")
+    assert run_command("report", [str(tmp_path / "nothing")]) == 2
+    assert "nothing is no run folder" in capsys.readouterr().err
+    assert run_command("report", []) == 2
+    assert "rollax report runs/mine" in capsys.readouterr().err
+
+
+def test_long_curves_are_thinned_out_and_keep_their_end():
+    values = np.arange(3 * MOST_POINTS + 1.0)
+    assert len(kept(values)) <= MOST_POINTS
+    assert kept(values)[-1] == values[-1]
+    np.testing.assert_array_equal(kept(values[:50]), values[:50])
+
+
+def test_a_page_needs_nothing_else(runs, tmp_path):
+    page = write_report(sorted(runs.iterdir()), tmp_path / "page.html", film=False).read_text()
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
+    assert "url(#" not in page.split("<script>")[0]
+    assert page.count("://") == page.count("http://www.w3.org/2000/svg")  # a name, which nobody fetches
+    data = json.loads(re.search(r'id="report-data">(.*?)</script>', page, re.DOTALL)[1])
+    assert len(data["figures"]) == len(all_figures(groups_of(read_runs(sorted(runs.iterdir())))))
+
+
+def test_names_cannot_break_out_of_the_page(runs, tmp_path):
+    shutil.copytree(runs / "double_cartpole", tmp_path / "a<b>&")
+    page = write_report([tmp_path / "a<b>&"], tmp_path / "page.html", film=False).read_text()
+    assert "a<b>" not in page
+    assert "a&lt;b&gt;&amp;" in page
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium; `make browser` installs it")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser: the extra `test`")
+    with sync_api.sync_playwright() as driver:
+        # Chromium does not start its sandbox as root, as containers run; the pages are our own.
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser):
+    opened = browser.new_page(viewport={"width": 1280, "height": 900})
+    opened.complaints = []
+    opened.on("console", lambda message: opened.complaints.append(message.text))
+    opened.on("pageerror", lambda error: opened.complaints.append(str(error)))
+    opened.on("request", lambda request: opened.complaints.append(request.url) if "http" in request.url[:5] else None)
+    yield opened
+    assert opened.complaints == []
+    opened.close()
+
+
+def test_in_a_browser_a_run_has_its_curves_and_its_film(page, runs, tmp_path):
+    path = write_report([runs / "double_cartpole"], tmp_path / "page.html")
+    page.goto(path.as_uri())
+    returns = rollax.Result(runs / "double_cartpole").curves["episode_return_mean"]
+    seeds = page.eval_on_selector_all(
+        "[data-curves] path.seed", "paths => paths.map(path => path.getAttribute('d').match(/[ML]/g).length)"
+    )
+    assert seeds == [int(np.sum(~np.isnan(own))) for own in returns]
+    (mean,) = page.eval_on_selector_all(
+        "[data-curves] path.mean", "paths => paths.map(path => path.getAttribute('d').match(/[ML]/g).length)"
+    )
+    assert mean == int(np.sum(np.any(~np.isnan(returns), axis=0)))
+    assert page.locator("[data-curves] polygon.band").count() == 1
+    film = page.locator(".films img")
+    assert film.evaluate("image => image.complete && image.naturalWidth > 0")
+    assert page.locator("h1").inner_text() == "double on CartPole-v1"
+    for title in ("Evaluation", "Throughput and memory", "Versions", "Hyper-parameters"):
+        assert page.get_by_role("heading", name=title, exact=True).is_visible()
+
+
+def test_in_a_browser_curves_are_zoomed_hidden_and_read(page, runs, tmp_path):
+    path = write_report(sorted(runs.iterdir()), tmp_path / "page.html", film=False)
+    page.goto(path.as_uri())
+    chart = page.locator("[data-curves='CartPole-v1']")
+    assert chart.locator("path.mean").count() == 2
+    assert chart.locator("path.seed").count() == 2 * SEEDS
+    box = chart.locator("svg").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 2, middle)
+    shown = chart.locator(".tip").inner_text()
+    assert "double" in shown
+    assert "dqn" in shown
+    before = chart.locator("text.x-tick").all_text_contents()
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, middle, steps=4)
+    page.mouse.up()
+    assert chart.locator("text.x-tick").all_text_contents() != before
+    page.mouse.dblclick(box["x"] + box["width"] / 2, middle)
+    assert chart.locator("text.x-tick").all_text_contents() == before
+    page.locator(".legend button[data-method='dqn']").click()
+    assert chart.locator("path.mean").count() == 1
+    page.select_option("#kind", "loss")
+    assert chart.locator("path.mean").count() == 1
+    page.select_option("#clock", "seconds")
+    assert "seconds" in chart.locator("svg text").all_text_contents()
+    assert page.locator("circle.value").count() == 3  # CartPole, Acrobot, both: one method is hidden
