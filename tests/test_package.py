@@ -59,7 +59,7 @@ LEVELS = [
     {"training.plan"},
     {"training.records", "training.sizing"},
     {"training.result", "training.loggers"},
-    {"training.session", "reporting.scales", "reporting.runs", "watching"},
+    {"training.session", "exporting", "reporting.scales", "reporting.runs", "watching"},
     {"reporting.figures"},
     {"reporting.drawing", "reporting.tables"},
     {"reporting.page"},

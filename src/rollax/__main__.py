@@ -16,6 +16,7 @@ usage: rollax COMMAND ...
   eval DIR            play greedy episodes with a trained run
   plot DIR...         draw the learning curves of runs, and other figures
   report DIR...       all about runs in one HTML file: curves, scores, tables, films
+  export DIR          write a trained policy as files that run without rollax
   watch DIR           see a trained agent play, in the terminal and as a film
   play NAME           play an environment yourself
   compare NAME        one experiment in PyTorch and in JAX, side by side

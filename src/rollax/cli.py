@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from rollax.cli_report import plot_command, report_command
+from rollax.cli_report import export_command, plot_command, report_command
 from rollax.cli_search import sweep_command, tune_command
 from rollax.errors import INTERRUPTED, ConfigError, ResourceError, RollaxError, did_you_mean
 from rollax.flags import Processes, described, parse, parse_experiment, starting_experiment
@@ -128,7 +128,7 @@ def has_actors(run_dir: str) -> bool:
 
 @dataclass(frozen=True)
 class Eval:
-    run_dir: Annotated[str, tyro.conf.Positional]  # The folder of the run.
+    run_dir: Annotated[str, tyro.conf.Positional]  # The folder of the run, or of an exported policy.
     episodes: int = 100  # Episodes of each member.
     epsilon: float | None = None  # Share of random actions; by default that of the run's own evaluations.
     seed: int = 0  # Of the environments; the same seed plays the same episodes.
@@ -144,9 +144,16 @@ def eval_command(arguments: list[str]) -> int:
 
     if options.episodes < 1 or not 0 <= options.seed < 2**32:
         raise ConfigError("episodes must be at least 1, and seed in [0, 4294967295]")
-    rows = evaluate_run(
-        options.run_dir, options.episodes, epsilon=options.epsilon, seed=options.seed, best=options.best
-    )
+    from rollax.exporting import ExportedPolicy, is_export
+
+    if is_export(options.run_dir):
+        if options.epsilon is not None or options.best:
+            raise ConfigError("epsilon and best were decided when the policy was exported; leave them out")
+        rows = ExportedPolicy(Path(options.run_dir)).evaluate(options.episodes, options.seed)
+    else:
+        rows = evaluate_run(
+            options.run_dir, options.episodes, epsilon=options.epsilon, seed=options.seed, best=options.best
+        )
     if options.json:
         print(json.dumps(rows))
         return 0
@@ -350,6 +357,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "eval": eval_command,
     "plot": plot_command,
     "report": report_command,
+    "export": export_command,
     "watch": watch_command,
     "play": play_command,
     "compare": compare_command,

@@ -1,4 +1,4 @@
-"""The commands that show what runs have done."""
+"""The commands that show what runs have done, and hand it on."""
 
 from __future__ import annotations
 
@@ -58,4 +58,25 @@ def report_command(arguments: list[str]) -> int:
     alone = len(options.run_dirs) == 1
     target = Path(options.out) if options.out else Path(options.run_dirs[0] if alone else ".") / "report.html"
     print(write_report(options.run_dirs, target, film=options.film))
+    return 0
+
+
+@dataclass(frozen=True)
+class Export:
+    run_dir: Annotated[str, tyro.conf.Positional]  # The folder of the run.
+    out: str = ""  # The folder for the files; by default export in the run folder.
+    member: int = 0  # Whose policy.
+    best: bool = False  # The weights of its best evaluation instead of the last.
+    onnx: bool = False  # Also the scores of its actions as ONNX, with the extra `onnx`.
+
+
+def export_command(arguments: list[str]) -> int:
+    """`rollax export DIR`."""
+    description = "A trained policy as files that run without rollax: a program of XLA, weights, and ONNX."
+    options = parse(Export, arguments, "rollax export", description)
+    from rollax.exporting import export
+
+    target = Path(options.out) if options.out else Path(options.run_dir) / "export"
+    for path in export(options.run_dir, target, member=options.member, best=options.best, onnx=options.onnx):
+        print(path)
     return 0

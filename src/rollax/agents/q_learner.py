@@ -67,7 +67,7 @@ class QLearner(Stepwise):
         self, learner: Any, obs: Observation, key: Key, *, explore: bool, lazily: bool = False
     ) -> tuple[Array, Array]:
         """Actions `[B]`, and the values of all of them `[B, A]`: if lazily, anything where they were not asked for."""
-        rows = len(jax.tree.leaves(obs.features)[0])
+        rows = jax.tree.leaves(obs.features)[0].shape[0]
         coins, drawn = self.acting.draw(key, rows)
         epsilon = self.epsilon(learner) if explore else self.config.evaluation_epsilon
 

@@ -82,21 +82,24 @@ def evaluation_rows(
     """Rows of evaluations.csv; a member that failed has none."""
     returns, lengths, truncated = (fetch(array).astype(np.float64) for array in result)
     return [
-        {
-            "step": step,
-            "member": member,
-            "seed": seed,
-            "episodes": returns.shape[1],
-            "truncated": int(truncated[member].sum()),
-            "return_mean": returns[member].mean(),
-            "return_std": returns[member].std(),
-            "return_min": returns[member].min(),
-            "return_max": returns[member].max(),
-            "length_mean": lengths[member].mean(),
-        }
+        {"step": step, "member": member, "seed": seed}
+        | episode_statistics(returns[member], lengths[member], truncated[member])
         for member, (seed, _) in enumerate(plan.members)
         if member not in failed
     ]
+
+
+def episode_statistics(returns: np.ndarray, lengths: np.ndarray, truncated: np.ndarray) -> dict[str, Any]:
+    """What an evaluation's row says of one member's episodes."""
+    return {
+        "episodes": len(returns),
+        "truncated": int(truncated.sum()),
+        "return_mean": returns.mean(),
+        "return_std": returns.std(),
+        "return_min": returns.min(),
+        "return_max": returns.max(),
+        "length_mean": lengths.mean(),
+    }
 
 
 def summarize(

@@ -1,0 +1,199 @@
+"""Where rows go, and what a person sees meanwhile: none of it can change a run."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+
+import rollax
+from rollax.cli import run_command
+from rollax.training.console import BLOCKS, Console, Standing, sparkline
+from rollax.training.folder import RunFolder
+from rollax.training.loggers import Loggers, means
+
+
+def small(**values):
+    common = {"steps": 1_200, "log_steps": 200, "eval_steps": 600, "eval_episodes": 2, "num_envs": 4, "hidden": (8,)}
+    replay = {"warm_up_steps": 100, "capacity": 1_000, "batch_size": 8}
+    return rollax.make_experiment("double", preset="none", seeds=2, **(common | replay | values))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plain") / "run"
+    return rollax.train(small(), folder, quiet=True)
+
+
+def hashes(result):
+    return [member["params_sha256"] for member in result.summary["members"]]
+
+
+def test_every_logger_at_once_and_the_same_bits(plain, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    told = []
+    logged = small(log_to=("jsonl", "tensorboard", "wandb"))
+    result = rollax.train(logged, tmp_path / "run", quiet=True, on_rows=lambda kind, rows: told.append((kind, rows)))
+    assert hashes(result) == hashes(plain)
+    curves, evaluations = result.curves, result.evaluations
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in lines].count("train") == curves["step"].size
+    assert [line["kind"] for line in lines].count("eval") == evaluations["step"].size
+    losses = [line["loss"] for line in lines if line["kind"] == "train" and line["member"] == 1]
+    np.testing.assert_allclose([np.nan if loss is None else loss for loss in losses], curves["loss"][1], rtol=1e-6)
+    assert sum(len(rows) for kind, rows in told if kind == "train") == curves["step"].size
+    folders = {path.name for path in (tmp_path / "run" / "tensorboard").iterdir()}
+    assert folders == {"mean", "member_0", "member_1"}
+    returns = scalars(tmp_path / "run" / "tensorboard" / "mean", "eval/return_mean")
+    np.testing.assert_allclose(
+        [returns[step] for step in (600, 1_200)], evaluations["return_mean"].mean(axis=0), rtol=1e-5
+    )
+    (offline,) = (tmp_path / "run" / "wandb").glob("offline-run-*")
+    assert list(offline.glob("*.wandb"))
+
+
+def scalars(folder, tag):
+    """What TensorBoard would read, by step."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = {}
+    for path in folder.iterdir():
+        data, place = path.read_bytes(), 0
+        while place < len(data):  # a record: its length, a checksum, itself, a checksum
+            length = int.from_bytes(data[place : place + 8], "little")
+            event = Event.FromString(data[place + 12 : place + 12 + length])
+            found.update((event.step, value.simple_value) for value in event.summary.value if value.tag == tag)
+            place += 16 + length
+    return found
+
+
+def test_a_logger_that_fails_is_said_once_and_the_run_goes_on(plain, tmp_path, capsys):
+    calls = []
+
+    def broken(kind, rows):
+        calls.append(kind)
+        raise OSError("the disk of the logs is full")
+
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "tensorboard").write_text("a file where a folder should be")
+    result = rollax.train(small(log_to=("tensorboard",)), tmp_path / "run", quiet=True, on_rows=broken)
+    assert hashes(result) == hashes(plain)
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
+    assert len(warnings) == 2
+    assert sum("on_rows" in line and "the disk of the logs is full" in line for line in warnings) == 1
+    assert len(calls) == 1
+
+
+def test_json_lines_after_a_resume_hold_each_row_once(tmp_path):
+    folder = RunFolder(tmp_path)
+    first = Loggers(["jsonl"], folder, {}, 0)
+    first.add("train", [{"step": step, "member": 0, "loss": 0.5} for step in (100, 200, 300)])
+    first.close("interrupted")
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"kind": "train", "st')  # cut short by a kill
+    again = Loggers(["jsonl"], folder, {}, 200)
+    again.add("train", [{"step": 300, "member": 0, "loss": 0.25}])
+    again.close("finished")
+    rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [(row["step"], row["loss"]) for row in rows] == [(100, 0.5), (200, 0.5), (300, 0.25)]
+
+
+def test_what_is_not_installed_is_said_before_anything_runs(tmp_path, monkeypatch, capsys):
+    import importlib.util
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "wandb" else real(name, *rest))
+    assert run_command("train", ["double", "--log-to", "wandb", "--run-dir", str(tmp_path / "run"), "--quiet"]) == 2
+    assert capsys.readouterr().err == "rollax: log_to=wandb needs wandb: pip install 'rollax[log]'\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_means_are_over_those_that_have_a_value():
+    rows = [
+        {"step": 10, "member": 0, "seed": 5, "loss": 1.0, "episode_return_mean": None},
+        {"step": 10, "member": 1, "seed": 6, "loss": 3.0, "episode_return_mean": 7.0},
+    ]
+    assert means(rows) == [{"step": 10, "loss": 2.0, "episode_return_mean": 7.0}]
+
+
+def test_sparklines():
+    assert sparkline([0.0, 1.0], 0.0, 1.0) == BLOCKS[0] + BLOCKS[-1]
+    assert sparkline([5.0, 5.0], 5.0, 5.0) == BLOCKS[-1] * 2
+    assert sparkline([], 0.0, 1.0) == ""
+    ramp = sparkline([float(value) for value in range(400)], 0.0, 399.0, width=8)
+    assert ramp == BLOCKS
+
+
+STANDING = Standing(
+    step=500,
+    total=1_000,
+    rate=1234.0,
+    seconds_left=61.0,
+    members=["seed 0", "seed 1"],
+    returns=[[1.0, 9.0], []],
+    mean=9.0,
+)
+
+
+def test_elsewhere_than_in_a_terminal_there_are_plain_lines():
+    out = io.StringIO()
+    console = Console(out=out, every=0.0)
+    with console.open():
+        console.wait("Compiling")
+        console.progress(STANDING)
+        console.say("done")
+    assert out.getvalue().splitlines() == [
+        "Compiling ...",
+        "step 500 / 1,000 | 1,234 steps/s | return 9.0 | 1 min 01 s left",
+        "done",
+    ]
+
+
+def test_quiet_is_quiet():
+    out = io.StringIO()
+    console = Console(quiet=True, out=out, every=0.0)
+    with console.open():
+        console.wait("Compiling")
+        console.progress(STANDING, last=True)
+        console.say("done")
+    assert out.getvalue() == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_in_a_terminal_each_seed_has_a_sparkline(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "120")
+    out = Terminal()
+    console = Console(out=out)
+    with console.open():
+        console.wait("Compiling")
+        console.say("a line above")
+        console.progress(STANDING, last=True)
+    shown = out.getvalue()
+    assert "Compiling" in shown
+    assert "a line above" in shown
+    assert f"{BLOCKS[0]}{BLOCKS[-1]}" in shown
+    assert "50%" in shown
+    assert "1,234 steps/s" in shown
+    assert shown.endswith("\x1b[?25h")  # the cursor is back
+
+
+def test_a_terminal_is_given_back_after_an_error(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    out = Terminal()
+
+    def fail():
+        with Console(out=out).open() as console:
+            console.wait("Compiling")
+            raise ValueError("whatever")
+
+    with pytest.raises(ValueError, match="whatever"):
+        fail()
+    assert out.getvalue().endswith("\x1b[?25h")
