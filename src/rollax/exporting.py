@@ -160,14 +160,14 @@ def quiet_converter():
 class ExportedPolicy:
     """A policy read back from its folder; it can be called, and play in its environment."""
 
-    folder: Path
+    folder: Path | str
 
     @cached_property
     def card(self) -> dict[str, Any]:
         """What is said of it.  Raises CheckpointError if a file is not as it was written."""
-        card = read_json(self.folder / CARD, f"{self.folder} is no exported policy: it has no {CARD}")
+        card = read_json(Path(self.folder) / CARD, f"{self.folder} is no exported policy: it has no {CARD}")
         for name, expected in card["files"].items():
-            path = self.folder / os.path.basename(name)
+            path = Path(self.folder) / os.path.basename(name)
             if not path.exists() or digest(path) != expected:
                 raise CheckpointError(f"{path} is missing or damaged; export the policy again")
         return card
@@ -175,7 +175,7 @@ class ExportedPolicy:
     @cached_property
     def program(self) -> jax.export.Exported:
         assert self.card
-        return jax.export.deserialize(bytearray((self.folder / PROGRAM).read_bytes()))
+        return jax.export.deserialize(bytearray((Path(self.folder) / PROGRAM).read_bytes()))
 
     def __call__(self, observations: Any, legal: Any = None, seed: int = 0) -> np.ndarray:
         """Actions `[b]` for observations `[b, ...]`."""
@@ -190,7 +190,7 @@ class ExportedPolicy:
 
     def evaluate(self, episodes: int, seed: int = 0) -> list[dict[str, Any]]:
         """Plays greedy episodes; a row as `rollax eval` gives for a run's member."""
-        experiment = from_json(read_json(self.folder / CONFIG, f"{self.folder} has no {CONFIG}"))
+        experiment = from_json(read_json(Path(self.folder) / CONFIG, f"{self.folder} has no {CONFIG}"))
         task = registry.make(experiment.env, experiment.world)
         if isinstance(task, HostTask):
             raise ConfigError(f"{experiment.env} is outside JAX; call the policy from a loop of your own")

@@ -98,7 +98,8 @@ class Chart {
     for (const line of lines) {
       this.axis(line).forEach((x, index) => {
         if (x < x0 || x > x1) return;
-        for (const values of [line.mean, line.low, line.high, ...line.seeds]) see(values[index]);
+        // A band of few seeds can be far wider than what they did; it is cut off rather than flattening the curves.
+        for (const values of line.seeds.length ? line.seeds : [line.mean, line.low, line.high]) see(values[index]);
       });
     }
     if (!this.range) see(this.figure.level);

@@ -14,6 +14,8 @@ from rollax.training.console import duration
 from rollax.training.plan import memory_size
 from rollax.training.records import protocol_line
 
+LONG_TABLE = 15  # rows that a page shows at once
+
 
 def evaluation_section(groups: Sequence[Group]) -> str:
     rows = [evaluation_row(group) for group in groups if len(group.scores)]
@@ -97,7 +99,9 @@ def differences_section(runs: Sequence[Run]) -> str:
         return ""
     rows = [[name, *(shown(run.settings[name]) if name in run.settings else "" for run in runs)] for name in names]
     header = ["setting", *(run.name for run in runs)]
-    return section("What differed between the runs", boxed(table(header, rows)))
+    shown_at_once = len(rows) <= LONG_TABLE
+    content = boxed(table(header, rows)) if shown_at_once else folded(f"{len(rows)} settings", table(header, rows))
+    return section("What differed between the runs", content)
 
 
 def machine_section(runs: Sequence[Run]) -> str:
