@@ -1,10 +1,11 @@
 # `make train` does the main job, `make test` runs every check.  Both make .venv first.
+# `make browser` gives the tests of reports a Chromium, where Debian's packages can be installed.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 WORKERS ?= 2
 
-.PHONY: install train test lint clean
+.PHONY: install train test lint browser clean
 
 install: $(STAMP)
 
@@ -23,6 +24,10 @@ lint: install
 
 test: install lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+browser:
+	command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+		(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null)
 
 clean:
 	rm -rf .venv runs build dist
