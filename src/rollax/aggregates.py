@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,3 +42,8 @@ def bootstrap(
     drawn = np.take_along_axis(np.broadcast_to(table, (draws, tasks, seeds)), chosen, axis=2)
     low, high = np.percentile([statistic(sample) for sample in drawn], [2.5, 97.5])
     return Interval(statistic(table), float(low), float(high))
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """The middle of repeats, and how far they lie apart."""
+    return {"median": float(np.median(values)), "min": float(min(values)), "max": float(max(values))}

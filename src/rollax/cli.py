@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from rollax.cli_bench import bench_command
 from rollax.cli_search import sweep_command, tune_command
 from rollax.errors import INTERRUPTED, ConfigError, ResourceError, RollaxError, did_you_mean
 from rollax.flags import Processes, described, parse, parse_experiment, starting_experiment
@@ -371,6 +372,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "watch": watch_command,
     "play": play_command,
     "compare": compare_command,
+    "bench": bench_command,
     "list": list_command,
     "check-env": check_env_command,
     "doctor": doctor_command,
