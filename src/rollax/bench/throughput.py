@@ -144,7 +144,7 @@ def updates(seconds: float) -> Iterator[dict[str, Any]]:
 
         def learn(learner: Any, sample: Any, agent: Any = agent) -> Any:
             keys = jax.random.split(jax.random.key(1), LESSONS)
-            learner, _ = jax.lax.scan(lambda own, key: (agent.improve(own, sample, key)[0], None), learner, keys)
+            learner, _ = jax.lax.scan(lambda own, draw: (agent.improve(own, sample, draw)[0], None), learner, keys)
             return learner, learner.gradient_steps + 0
 
         learner, sample = jax.jit(begin)(key)
