@@ -19,7 +19,7 @@ NEEDS = {"torch": ("torch", "gymnasium"), "sb3": ("stable_baselines3",), "sbx": 
 
 @dataclass(frozen=True)
 class Bench:
-    seconds: float = 1.0  # How long each thing is timed, beside its compilation.
+    seconds: float = 0.5  # How long each thing is timed, beside its compilation.
     against: Literal["none", "torch", "sb3", "sbx"] = "none"  # Train DQN beside a PyTorch loop, SB3 or SBX.
     steps: int = 0  # Of each training of such a comparison; 0 for as many as are measured to suffice.
     repeats: int = 5  # Trainings of each side, each with a seed of its own.

@@ -201,14 +201,14 @@ def told(settings: Settings, its: Measured) -> str:
 def show(found: dict[str, Any]) -> str:
     """Who was measured, on what, the table, and the ratios."""
     settings, facts = found["settings"], found["machine"]
-    ours, theirs, *many = found["contenders"]
+    _, theirs, *many = found["contenders"]
     versions = ", ".join(f"{name} {number}" for name, number in theirs["versions"].items())
-    threads = f", {theirs['torch_threads']} PyTorch threads" if theirs["torch_threads"] else ""
+    threads = f", PyTorch threads: {theirs['torch_threads']}" if theirs["torch_threads"] else ""
     lines = [
         f"{facts['device_kind']} ({facts['backend']}), {facts['cores']} cores; rollax {facts['rollax']}, "
         f"jax {facts['jax']}; {versions}{threads}",
         f"dqn on {settings['env']}, {settings['steps']:,} steps, {settings['num_envs']} environments, "
-        f"{settings['gradient_steps']} update of {settings['batch_size']} for {settings['num_envs']} steps, "
+        f"{settings['gradient_steps']} update(s) of {settings['batch_size']} for {settings['num_envs']} steps, "
         f"network {'-'.join(map(str, settings['hidden']))}, lr {settings['learning_rate']:g}",
     ]
     if found["load_before"] > 0.5:
@@ -227,19 +227,26 @@ def show(found: dict[str, Any]) -> str:
         for its in found["contenders"]
     ]
     lines.append(table(header, rows))
-    lines.append(f"Medians (min .. max) of {found['protocol']['repeats']} repeats; steps of all seeds together.")
-    lines += conclusions(found, ours, theirs, many)
+    lines.append(
+        f"Medians (min .. max) of {found['protocol']['repeats']} repeats; steps of all seeds together; "
+        f"{found['seconds_in_all']:.0f} s in all."
+    )
+    lines += conclusions(found, theirs, many)
     return "\n".join(lines)
 
 
-def conclusions(found: dict[str, Any], ours: Any, theirs: Any, many: list[Any]) -> list[str]:
+def conclusions(found: dict[str, Any], theirs: Any, many: list[Any]) -> list[str]:
     ratio, name = found["ratios"], NAMES[found["against"]]
     score = f"{found['settings']['threshold']:g}"
     lines = [
         f"One seed: {times(ratio['steps_per_second'])} the steps/s of {name}, "
-        f"{times(ratio['steps_per_second_with_start'])} with imports and compilation; {score} reached "
-        f"{times(ratio['seconds_to_threshold'])} as fast, {times(ratio['seconds_to_threshold_with_start'])} with them."
+        f"{times(ratio['steps_per_second_with_start'])} with imports and compilation."
     ]
+    if ratio["seconds_to_threshold"] is not None:
+        lines.append(
+            f"One seed to {score}: {times(ratio['seconds_to_threshold'])} as fast, "
+            f"{times(ratio['seconds_to_threshold_with_start'])} with imports and compilation."
+        )
     for its in many:
         seeds = its["seeds"]
         own = its["ready_seconds"]["median"] + its["training_seconds"]["median"]
@@ -251,8 +258,8 @@ def conclusions(found: dict[str, Any], ours: Any, theirs: Any, many: list[Any]) 
     return lines
 
 
-def times(ratio: float | None) -> str:
-    return "(not known) times" if ratio is None else f"{ratio:.1f} times"
+def times(ratio: float) -> str:
+    return f"{ratio:.1f} times"
 
 
 def ranged(values: dict[str, Any], digits: int) -> str:

@@ -21,7 +21,7 @@ class Settings:
     """
 
     env: str = "CartPole-v1"
-    steps: int = 200_000
+    steps: int = 250_000
     num_envs: int = 10
     warm_up_steps: int = 1_000  # random steps before learning begins
     gradient_steps: int = 1
