@@ -10,45 +10,24 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rollax.envs import registry
-from rollax.envs.base import Envs, Task, reset_envs, step_envs
+from rollax.envs.base import Task, reset_envs
+from rollax.envs.random_play import random_play
 from rollax.types import Array, Key
 
 STEPS = 32  # of every game in one call
-
-
-def random_play(task: Task, games: int, steps: int) -> Any:
-    """A function of games and a key: `steps` random legal steps of each, and a number that everything is part of."""
-
-    def step(carry: tuple[Envs, Array], key: Key) -> tuple[tuple[Envs, Array], None]:
-        envs, total = carry
-        action_key, step_key = jax.random.split(key)
-        legal = envs.obs.legal
-        assert legal is not None
-        action = jnp.argmax(jnp.where(legal, jax.random.uniform(action_key, legal.shape), -1.0), axis=-1)
-        envs, transition, episodes = step_envs(task, envs, action, (), step_key)
-        used = [transition.reward, transition.next_obs, envs.obs, *episodes]
-        for leaf in jax.tree.leaves(used):
-            total += jnp.sum(leaf, dtype=jnp.float32)
-        return (envs, total), None
-
-    def run(envs: Envs, key: Key) -> tuple[Envs, Array]:
-        return jax.lax.scan(step, (envs, jnp.float32(0)), jax.random.split(key, steps))[0]
-
-    return run
 
 
 def measure(task: Task, games: int, seconds: float) -> tuple[float, float]:
     """Steps per second of all games together, and seconds of compilation."""
     envs = jax.jit(lambda key: reset_envs(task, key, games))(jax.random.key(0))
     began = time.perf_counter()
-    run = jax.jit(random_play(task, games, STEPS), donate_argnums=0).lower(envs, jax.random.key(1)).compile()
+    run = jax.jit(random_play(task, STEPS), donate_argnums=0).lower(envs, jax.random.key(1)).compile()
     compiling = time.perf_counter() - began
     envs, total = run(envs, jax.random.key(1))
     jax.block_until_ready(total)

@@ -20,6 +20,7 @@ usage: rollax COMMAND ...
   watch DIR           see a trained agent play, in the terminal and as a film
   play NAME           play an environment yourself
   compare NAME        one experiment in PyTorch and in JAX, side by side
+  bench               what this machine does in a second; or the same training here and in another library
   list                agents, environments and presets
   check-env NAME      see whether an environment keeps to the protocol
   doctor              versions, devices and memory of this machine

@@ -90,3 +90,8 @@ def performance_profile(
     again = shares([one[rng.integers(len(one), size=(draws, len(one)))] for one in scores])
     low, high = np.percentile(again, [2.5, 97.5], axis=0)
     return shares(scores), low, high
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """The middle of repeats, and how far they lie apart."""
+    return {"median": float(np.median(values)), "min": float(min(values)), "max": float(max(values))}

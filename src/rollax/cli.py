@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from rollax.cli_bench import bench_command
 from rollax.cli_report import export_command, plot_command, report_command
 from rollax.cli_search import sweep_command, tune_command
 from rollax.errors import INTERRUPTED, ConfigError, ResourceError, RollaxError, did_you_mean
@@ -361,6 +362,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "watch": watch_command,
     "play": play_command,
     "compare": compare_command,
+    "bench": bench_command,
     "list": list_command,
     "check-env": check_env_command,
     "doctor": doctor_command,

@@ -16,6 +16,7 @@ from rollax.agents.dqn import DQN
 from rollax.agents.players import Independent, of_player
 from rollax.comparison.settings import TYPICAL_EPSILON
 from rollax.envs.base import play_envs
+from rollax.envs.random_play import RandomPlay
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.envs.treasurehunt.world import World
 from rollax.errors import ConfigError
@@ -32,19 +33,6 @@ def jit(function: Callable, donate_argnums: Sequence[int] = ()) -> Any:
     """`jax.jit` with the compiler's options of a training run."""
     options = LIGHT if jax.default_backend() == "cpu" else None
     return jax.jit(function, donate_argnums=donate_argnums, compiler_options=options)
-
-
-class Random(NamedTuple):
-    """Random actions from no network: what is left of an epoch is the world."""
-
-    players: int
-    num_actions: int
-
-    def all(self, obs: Observation, key: Key) -> tuple[Array, tuple]:
-        return jax.random.randint(key, (1, self.players), 0, self.num_actions), ()
-
-    def one(self, player: Any, obs: Observation, key: Key) -> tuple[Array, tuple]:
-        return jax.random.randint(jax.random.fold_in(key, player), (1,), 0, self.num_actions), ()
 
 
 class JaxMode:
@@ -140,7 +128,7 @@ class JaxParallel(JaxMode):
     def parts(self) -> dict[str, float]:
         """Seconds of an epoch by what they go into, each measured as a program of its own."""
         state, key, task = self.state, jax.random.key(0), self.loop.task
-        random = Random(self.agent.players, task.num_actions)
+        random = RandomPlay(task)
 
         def walk(envs: Any, keys: Key) -> Any:
             return jax.lax.scan(lambda envs, key: play_envs(task, envs, random, key)[:2], envs, keys)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rollax.aggregates import spread
 from rollax.comparison.settings import TYPICAL_EPSILON, settings_of
-from rollax.errors import ConfigError, ResourceError
+from rollax.errors import ConfigError
 from rollax.experiment import Experiment, to_json
+from rollax.processes import Child
 from rollax.training.console import table
 from rollax.training.plan import make_plan
 from rollax.training.records import machine
@@ -51,46 +50,16 @@ class Protocol:
         ]
 
 
-class Worker:
+class Worker(Child):
     """A mode in its own process."""
 
     def __init__(self, mode: Mode, experiment: Experiment, device: str) -> None:
         self.mode: Mode = mode
-        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it is closed with the worker
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "rollax.comparison.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
-            bufsize=1,
-        )
+        super().__init__("rollax.comparison.worker", f"the mode {mode}")
         self.tell({"mode": mode, "experiment": to_json(experiment), "device": device})
-
-    def tell(self, message: dict[str, Any]) -> Any:
-        """What it answers.  Raises ResourceError with its last words if it does not."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        try:
-            self.process.stdin.write(json.dumps(message) + "\n")
-            line = self.process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            self.errors.seek(0)
-            last = [*(line for line in self.errors.read().splitlines() if line.strip()), "no reason given"]
-            said = last[-2] if last[-1] == "no reason given" and len(last) > 1 else last[-1]
-            raise ResourceError(f"the mode {self.mode} ended: {said}")
-        return json.loads(line)
 
     def ask(self, call: str, **options: Any) -> Any:
         return self.tell({"call": call, **options})
-
-    def stop(self) -> None:
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        self.process.wait()
-        self.errors.close()
 
 
 @dataclass
@@ -109,11 +78,7 @@ class Measured:
 
     def summary(self) -> dict[str, Any]:
         """As plain data; the middle of repeats, and their spread."""
-        timed = {
-            str(epsilon): {"median": float(np.median(spent)), "min": min(spent), "max": max(spent)}
-            for epsilon, spent in self.epoch_seconds.items()
-            if spent
-        }
+        timed = {str(epsilon): spread(spent) for epsilon, spent in self.epoch_seconds.items() if spent}
         return {
             "mode": self.mode,
             "run_name": self.run_name,
@@ -191,8 +156,8 @@ def time_epochs(workers: list[Worker], found: list[Measured], protocol: Protocol
                 timed = worker.ask("run", epochs=protocol.timed_epochs, epsilon=epsilon)
                 its.epoch_seconds[epsilon].append(timed["seconds"] / protocol.timed_epochs)
                 its.loads.append(timed["load"])
-                milliseconds = 1e3 * its.epoch_seconds[epsilon][-1]
-                say(f"{its.mode}: {milliseconds:.1f} ms an epoch at epsilon {epsilon} (repeat {repeat + 1})")
+                last = 1e3 * its.epoch_seconds[epsilon][-1]
+                say(f"{its.mode}: {last:.1f} ms an epoch at epsilon {epsilon} (repeat {repeat + 1})")
     for worker, its in zip(workers, found, strict=True):
         its.parts = worker.ask("parts")
 
@@ -253,7 +218,7 @@ def show(result: dict[str, Any]) -> str:
             [
                 its["mode"],
                 f"{its['total_seconds']:.1f}",
-                *(spread(values) for values in timed),
+                *(milliseconds(values) for values in timed),
                 *(f"{1e3 * its['part_seconds'][part]:.1f}" if its["part_seconds"] else "-" for part in header[4:8]),
                 f"{its['compile_seconds']:.1f}",
                 f"{its['peak_bytes']['host'] / 2**20:.0f}",
@@ -265,7 +230,7 @@ def show(result: dict[str, Any]) -> str:
     return table(header, rows)
 
 
-def spread(values: dict[str, float]) -> str:
+def milliseconds(values: dict[str, float]) -> str:
     if not values:
         return "-"
     median, least, most = (1e3 * values[name] for name in ("median", "min", "max"))

@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from rollax.experiment import from_json
+from rollax.processes import answers
 
 
 def build(mode: str, experiment: dict[str, Any], device: str) -> Any:
@@ -78,16 +79,14 @@ def answer(made: Any, mode: str, device: str, call: str, options: dict[str, Any]
 
 
 def main() -> None:
-    # What libraries print must not come between the answers.
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    out = answers()
     first = json.loads(sys.stdin.readline())
     mode, device = first["mode"], first["device"]
     made = build(mode, first["experiment"], device)
-    print(json.dumps("ready"), file=answers)
+    print(json.dumps("ready"), file=out)
     for line in sys.stdin:
         options = json.loads(line)
-        print(json.dumps(answer(made, mode, device, options.pop("call"), options)), file=answers)
+        print(json.dumps(answer(made, mode, device, options.pop("call"), options)), file=out)
 
 
 if __name__ == "__main__":
