@@ -1,10 +1,10 @@
-# `make train` does the main job, `make test` runs every check.  Both make .venv first.
+# `make train` does the main job, `make test` runs every check, `make docs` builds the site.  All make .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 WORKERS ?= 2
 
-.PHONY: install train test lint clean
+.PHONY: install train test lint docs clean
 
 install: $(STAMP)
 
@@ -23,6 +23,9 @@ lint: install
 
 test: install lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf .venv runs build dist

@@ -19,6 +19,7 @@ SOURCE = Path(rollax.__file__).parent
 # A module may import only from modules of a lower level.
 LEVELS = [
     {"errors", "limits", "types", "aggregates", "training.console"},
+    {"named"},
     {"targets", "policies", "returns", "sum_tree", "convolution", "shards"},
     {"torsos", "backups", "ring", "weights"},
     {"networks", "replay", "normalization"},
