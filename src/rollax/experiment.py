@@ -298,10 +298,9 @@ def fit_for(slot: str, kind: Any) -> None:
     if kind in PARTS[slot].values():
         return
     base = OWN_PARTS.get(slot)
-    if base is None:
-        raise ConfigError(f"{slot}={kind!r} is no {slot}; known are {', '.join(PARTS[slot])}")
-    if not (isinstance(kind, type) and issubclass(kind, base)):
-        raise ConfigError(f"{slot}={kind!r} is no {slot}; it must be a subclass of {base.__module__}.{base.__name__}")
+    if base is None or not (isinstance(kind, type) and issubclass(kind, base)):
+        own = f", and subclasses of {base.__module__}.{base.__name__}" if base else ""
+        raise ConfigError(f"{slot}={kind!r} is no {slot}; known are {', '.join(sorted(PARTS[slot]))}{own}")
 
 
 def other_part(old: Any, kind: Any) -> Any:
