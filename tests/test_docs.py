@@ -8,6 +8,7 @@ command in a console block is parsed.  All other blocks are output, and must say
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import re
@@ -25,6 +26,7 @@ import tyro
 
 from rollax.agents.names import AGENTS
 from rollax.cli import COMMANDS, run_command
+from rollax.errors import RollaxError
 
 ROOT = Path(__file__).parent.parent
 PAGES = {str(path.relative_to(ROOT)): path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]}
@@ -58,6 +60,16 @@ def python_code(page):
             for long, short in SHORTER.get(page, {}).items():
                 code = code.replace(long, short)
             yield block._replace(code=code)
+
+
+def commands(text):
+    """What is typed after `rollax` in console blocks, lines that go on joined, each with the line below it."""
+    for block in blocks(text):
+        if block.language == "console":
+            lines = [*block.code.replace("\\\n", " ").splitlines(), ""]
+            for line, answer in itertools.pairwise(lines):
+                if typed := re.match(r"\$ (?:\w+=\S+ |srun )*rollax (.*)", line):
+                    yield typed[1], answer
 
 
 def run_page(page, folder, monkeypatch):
@@ -124,7 +136,7 @@ class Parsed(Exception):
     """A command got as far as its flags."""
 
 
-@pytest.mark.parametrize("page", [page for page, path in PAGES.items() if "$ " in path.read_text()])
+@pytest.mark.parametrize("page", [page for page, path in PAGES.items() if [*commands(path.read_text())]])
 def test_the_commands_of_a_page_parse(page, tmp_path, monkeypatch):
     """As far as their flags: the command, every flag and every choice is known."""
     parse = tyro.cli
@@ -140,24 +152,18 @@ def test_the_commands_of_a_page_parse(page, tmp_path, monkeypatch):
         if heading := re.match(r"# (\w+)\.py\n", block.code):
             (tmp_path / f"{heading[1]}.py").write_text(block.code)
     importlib.invalidate_caches()
-    for line in commands(PAGES[page].read_text()):
-        words = shlex.split(line, comments=True)
-        if "rollax" not in words:
-            continue
-        name, *arguments = words[words.index("rollax") + 1 :]
+    for command, answer in commands(PAGES[page].read_text()):
+        name, *arguments = shlex.split(command, comments=True)
         if name.startswith("-"):
             continue
-        assert name in COMMANDS, line
+        if answer.startswith("rollax: "):  # a page may show a mistake, and what it is answered with
+            with pytest.raises(RollaxError, match=f"^{re.escape(answer.removeprefix('rollax: '))}$"):
+                COMMANDS[name](arguments)
+            continue
+        assert name in COMMANDS, command
         write_configuration(arguments)
         with pytest.raises(SystemExit if "--help" in arguments else Parsed):
-            assert COMMANDS[name](arguments) is None, line
-
-
-def commands(text):
-    """The lines of console blocks that are typed, those that go on joined."""
-    for block in blocks(text):
-        if block.language == "console":
-            yield from re.findall(r"^\$ (.*)$", block.code.replace("\\\n", " "), flags=re.MULTILINE)
+            assert COMMANDS[name](arguments) is None, command
 
 
 def write_configuration(arguments):
@@ -173,10 +179,13 @@ def write_configuration(arguments):
 
 def test_a_flag_that_is_not_there_is_noticed(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
-    page.write_text("```console\n$ rollax train double --no-such-flag 3\n```\n")
     monkeypatch.setitem(PAGES, "page.md", page)
-    with pytest.raises(SystemExit):
-        test_the_commands_of_a_page_parse("page.md", tmp_path, monkeypatch)
+    for wrong in ("train double --such 3", "train double --torso big", "train --no-seeds", "eval --such", "trian"):
+        page.write_text(f"```console\n$ rollax {wrong}\n```\n")
+        with pytest.raises((AssertionError, RollaxError, SystemExit)):
+            test_the_commands_of_a_page_parse("page.md", tmp_path, monkeypatch)
+        monkeypatch.undo()
+        monkeypatch.setitem(PAGES, "page.md", page)
 
 
 def test_the_readme_in_python(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import itertools
 import math
@@ -221,6 +222,7 @@ def part_fields(tree: Any) -> list[str]:
     return [item.name for item in dataclasses.fields(tree) if item.name not in hidden]
 
 
+@functools.cache
 def field_comments(part: type) -> dict[str, str]:
     """The comment behind each field of a part is its help."""
     own = (kind for kind in reversed(part.__mro__) if dataclasses.is_dataclass(kind) and kind is not nn.Module)
