@@ -64,7 +64,8 @@ class DoubleDQN:
 
     def q_values(self, params: Params, obs: Observation) -> Array:
         """The value of every action, `[B, A]`."""
-        return self.network.apply(params, obs.features).mean()
+        returns: Any = self.network.apply(params, obs.features)  # what a head says of them; here one number for each
+        return returns.mean()
 
     def init(self, key: Key) -> State:
         # One key for each use: the same key twice would give the same numbers twice.

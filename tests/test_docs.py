@@ -286,3 +286,5 @@ def test_formulas_are_drawn(tmp_path):
     assert "arithmatex" not in shown
     assert shown.count("<svg") == 1
     assert "currentcolor" in shown
+    marks, names = set(re.findall(r"#([\w-]+)", shown)), set(re.findall(r'id="([\w-]+)"', shown))
+    assert marks <= names, "a formula in the text's colour, on no ground of its own"

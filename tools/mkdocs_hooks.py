@@ -93,13 +93,13 @@ def drawn(formula: str, block: bool) -> str:
     for pattern, spelling in SPELLINGS:
         tex = re.sub(pattern, spelling, tex)
     buffer, font = io.StringIO(), FontProperties(size=10)
-    with rc_context({"mathtext.fontset": "cm", "svg.hashsalt": tex}):
+    with rc_context({"mathtext.fontset": "cm", "svg.hashsalt": tex, "savefig.transparent": True}):
         math_to_image(f"${tex}$", buffer, prop=font, format="svg", color=INK)
         parsed = MathTextParser("path").parse(f"${tex}$", dpi=72, prop=font)
     svg = buffer.getvalue()[buffer.getvalue().index("<svg") :].replace(INK, "currentcolor")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     mark = f"f{zlib.crc32(tex.encode()):08x}"
-    svg = re.sub(r'(id="|#)([\w-]+)', rf"\g<1>{mark}-\2", svg)
+    svg = re.sub(r'(id="|href="#|url\(#)([\w-]+)', rf"\g<1>{mark}-\2", svg)  # no two pictures share a name
     width, height = (float(number) / 10 for number in re.findall(r'(?:width|height)="([\d.]+)pt"', svg)[:2])
     drop = parsed.depth / 10
     size = f'style="width:{width:.2f}em;height:{height:.2f}em;vertical-align:-{drop:.2f}em;max-width:100%"'
