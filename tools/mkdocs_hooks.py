@@ -92,6 +92,8 @@ def drawn(formula: str, block: bool) -> str:
     tex = formula.strip()
     for pattern, spelling in SPELLINGS:
         tex = re.sub(pattern, spelling, tex)
+    if block:
+        tex = tex.replace(r"\frac", r"\dfrac")
     buffer, font = io.StringIO(), FontProperties(size=10)
     with rc_context({"mathtext.fontset": "cm", "svg.hashsalt": tex, "savefig.transparent": True}):
         math_to_image(f"${tex}$", buffer, prop=font, format="svg", color=INK)

@@ -82,8 +82,9 @@ def parse_train(start: Any, flags: list[str]) -> tuple[dict[str, Any], dict[str,
 
 
 TRAIN_HELP = (
-    "Train an agent: {agents}. A list of numbers for a hyper-parameter makes a population: settings x seeds, all in "
-    "one compiled program. The defaults shown are those of {agent} in this environment."
+    "Train an agent: {agents}; or package.module:RECIPE of your own. A list of numbers for a hyper-parameter makes a "
+    "population: settings x seeds, all in one compiled program. The defaults shown are those of {agent} in this "
+    "environment."
 )
 
 
