@@ -30,7 +30,16 @@ from rollax.errors import RollaxError
 
 ROOT = Path(__file__).parent.parent
 PAGES = {str(path.relative_to(ROOT)): path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]}
-LANGUAGES = {"python", "console", "text", "json", "toml", "csv"}
+LANGUAGES = {
+    "python",
+    "console",
+    "text",
+    "json",
+    "toml",
+    "csv",
+    "yaml",
+    "html",
+}  # no `bash`: its commands would not be read
 # What makes a page's code as it stands short enough for a test.
 SHORTER = {
     "README.md": {"seeds=3,": "seeds=2, steps=20_000, eval_episodes=5,"},
