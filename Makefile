@@ -25,7 +25,7 @@ test: install lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 docs: install
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet: then warnings would not count
 
 clean:
 	rm -rf .venv runs build dist
