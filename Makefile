@@ -1,11 +1,11 @@
-# `make train` does the main job, `make test` runs every check.  Both make .venv first.
+# `make train` does the main job, `make test` runs every check, `make docs` builds the site.  All make .venv first.
 # `make browser` gives the tests of reports a Chromium, where Debian's packages can be installed.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 WORKERS ?= 2
 
-.PHONY: install train test lint browser clean
+.PHONY: install train test lint docs browser clean
 
 install: $(STAMP)
 
@@ -24,6 +24,9 @@ lint: install
 
 test: install lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet: then warnings would not count
 
 browser:
 	command -v chromium >/dev/null || command -v google-chrome >/dev/null || \

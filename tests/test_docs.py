@@ -1,24 +1,113 @@
-"""What the documentation says runs."""
+"""What the documentation says runs, parses, and leads somewhere.
+
+Every Python block of README.md and of the pages below docs runs, page by page, in one namespace from top to bottom.  A
+block whose first line is `# name.py` is a module: it is written to that file, from which later blocks import.  Every
+command in a console block is parsed.  All other blocks are output, and must say so by their language.
+"""
 
 from __future__ import annotations
 
+import importlib
+import itertools
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+import types
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import tyro
 
 from rollax.agents.names import AGENTS
+from rollax.cli import COMMANDS, run_command
+from rollax.errors import RollaxError
 
 ROOT = Path(__file__).parent.parent
+PAGES = {str(path.relative_to(ROOT)): path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]}
+LANGUAGES = {
+    "python",
+    "console",
+    "text",
+    "json",
+    "toml",
+    "csv",
+    "yaml",
+    "html",
+}  # no `bash`: its commands would not be read
+# What makes a page's code as it stands short enough for a test.
+SHORTER = {
+    "README.md": {"seeds=3,": "seeds=2, steps=20_000, eval_episodes=5,"},
+}
+# Pages that need a process of their own: they choose their devices before JAX starts.
+MORE = {"README.md", "docs/environments.md", "docs/hackmatrix.md"}  # a test of their own runs these, and asks more
+ALONE = {"docs/course/05-devices-and-hosts.md"}
 
 
-def python_blocks(name):
-    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.DOTALL)
+class Block(NamedTuple):
+    language: str
+    code: str
+    line: int
+
+
+def blocks(text):
+    """The fenced blocks of a page."""
+    found = re.finditer(r"^(```+)([^\n`]*)\n(.*?)^\1$", text, flags=re.DOTALL | re.MULTILINE)
+    return [Block(match[2].strip(), match[3], text[: match.start()].count("\n") + 1) for match in found]
+
+
+def python_code(page):
+    """The page's Python blocks as a test runs them."""
+    for block in blocks(PAGES[page].read_text()):
+        if block.language == "python":
+            code = block.code
+            for long, short in SHORTER.get(page, {}).items():
+                code = code.replace(long, short)
+            yield block._replace(code=code)
+
+
+def commands(text):
+    """What is typed after `rollax` in console blocks, lines that go on joined, each with the line below it."""
+    for block in blocks(text):
+        if block.language == "console":
+            lines = [*block.code.replace("\\\n", " ").splitlines(), ""]
+            for line, answer in itertools.pairwise(lines):
+                if typed := re.match(r"\$ (?:\w+=\S+ |srun )*rollax (.*)", line):
+                    yield typed[1], answer
+
+
+def run_page(page, folder, monkeypatch):
+    """Runs the page's code in a folder of its own, and returns its names."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    before = set(sys.modules)
+    name = "page_" + re.sub(r"\W", "_", page)
+    module = types.ModuleType(name)
+    module.__file__ = str(folder / f"{name}.py")
+    sys.modules[name] = module
+    # One file, so that classes have a source, with every line where the page has it.
+    lines = [""] * PAGES[page].read_text().count("\n")
+    for block in python_code(page):
+        heading = re.match(r"# (\w+)\.py\n", block.code)
+        if heading:
+            (folder / f"{heading[1]}.py").write_text(block.code)
+            importlib.invalidate_caches()
+            assert heading[1] not in before, f"{page}: there is a module {heading[1]} already"
+            importlib.import_module(heading[1])
+            continue
+        lines[block.line : block.line + block.code.count("\n")] = block.code.splitlines()
+        Path(module.__file__).write_text("\n".join(lines))
+        exec(compile("\n" * block.line + block.code, module.__file__, "exec"), module.__dict__)
+    return module.__dict__
 
 
 def run(arguments, folder):
-    environment = os.environ | {"PYTHONPATH": str(folder), "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{folder}", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -26,29 +115,111 @@ def run(arguments, folder):
     return done.stdout
 
 
-def test_the_readme_in_python(tmp_path):
+@pytest.fixture(autouse=True)
+def same_modules(tmp_path):
+    """Modules that a page made are gone after it."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def test_every_block_names_its_language():
+    for page, path in PAGES.items():
+        for block in blocks(path.read_text()):
+            assert block.language in LANGUAGES, f"{page}:{block.line}: ```{block.language}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ALONE | MORE and [*python_code(page)]])
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    run_page(page, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("page", sorted(ALONE))
+def test_the_code_of_a_page_runs_alone(page, tmp_path):
+    run(["-c", "\n".join(block.code for block in python_code(page))], tmp_path)
+
+
+class Parsed(Exception):
+    """A command got as far as its flags."""
+
+
+@pytest.mark.parametrize("page", [page for page, path in PAGES.items() if [*commands(path.read_text())]])
+def test_the_commands_of_a_page_parse(page, tmp_path, monkeypatch):
+    """As far as their flags: the command, every flag and every choice is known."""
+    parse = tyro.cli
+
+    def parse_only(*arguments, **options):
+        parse(*arguments, **options)
+        raise Parsed
+
+    monkeypatch.setattr(tyro, "cli", parse_only)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for block in python_code(page):
+        if heading := re.match(r"# (\w+)\.py\n", block.code):
+            (tmp_path / f"{heading[1]}.py").write_text(block.code)
+    importlib.invalidate_caches()
+    for command, answer in commands(PAGES[page].read_text()):
+        name, *arguments = shlex.split(command, comments=True)
+        if name.startswith("-"):
+            continue
+        if answer.startswith("rollax: "):  # a page may show a mistake, and what it is answered with
+            with pytest.raises(RollaxError, match=f"^{re.escape(answer.removeprefix('rollax: '))}$"):
+                COMMANDS[name](arguments)
+            continue
+        assert name in COMMANDS, command
+        write_configuration(arguments)
+        with pytest.raises(SystemExit if "--help" in arguments else Parsed):
+            assert COMMANDS[name](arguments) is None, command
+
+
+def write_configuration(arguments):
+    """A file for `--config`, where a command names one."""
+    from rollax.experiment import make_experiment, to_json
+
+    if "--config" in arguments:
+        path = Path(arguments[arguments.index("--config") + 1])
+        assert not path.is_absolute()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(to_json(make_experiment())))
+
+
+def test_a_flag_that_is_not_there_is_noticed(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    monkeypatch.setitem(PAGES, "page.md", page)
+    for wrong in ("train double --such 3", "train double --torso big", "train --no-seeds", "eval --such", "trian"):
+        page.write_text(f"```console\n$ rollax {wrong}\n```\n")
+        with pytest.raises((AssertionError, RollaxError, SystemExit)):
+            test_the_commands_of_a_page_parse("page.md", tmp_path, monkeypatch)
+        monkeypatch.undo()
+        monkeypatch.setitem(PAGES, "page.md", page)
+
+
+def test_the_readme_in_python(tmp_path, monkeypatch):
     """As it stands, but for a shorter run."""
-    (code,) = python_blocks("README.md")
-    assert len(code.strip().splitlines()) <= 10
-    shorter = code.replace("seeds=3,", "seeds=2, steps=20_000, eval_episodes=5,")
-    assert shorter != code
-    output = run(["-c", shorter + "\nprint(curve.shape, action)"], tmp_path)
-    assert "(4, " in output
+    (block,) = (block for block in blocks(PAGES["README.md"].read_text()) if block.language == "python")
+    assert len(block.code.strip().splitlines()) <= 10
+    assert all(long in block.code for long in SHORTER["README.md"])
+    names = run_page("README.md", tmp_path, monkeypatch)
+    assert names["curve"].shape[0] == 4
+    assert names["action"] in (0, 1)
 
 
-def test_an_environment_of_ones_own(tmp_path):
-    (code,) = python_blocks("docs/environments.md")
-    (tmp_path / "corridor.py").write_text(code)
-    assert run(["-m", "rollax", "check-env", "corridor:Corridor"], tmp_path).splitlines()[-1] == "ok"
-    train = "-m rollax train double --env corridor:Corridor --seeds 2 --steps 20000 --eval-episodes 10 --run-dir run"
-    output = run(train.split(), tmp_path)
-    returns = [float(line.split()[2]) for line in output.splitlines() if line.strip().endswith("finished")]
-    assert returns == [1.0, 1.0]
+def test_an_environment_of_ones_own(tmp_path, monkeypatch, capsys):
+    run_page("docs/environments.md", tmp_path, monkeypatch)
+    assert run_command("check-env", ["corridor:Corridor"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "ok"
+    train = "double --env corridor:Corridor --seeds 2 --steps 20000 --eval-episodes 10 --run-dir run"
+    assert run_command("train", train.split()) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert [float(line.split()[2]) for line in rows if line.strip().endswith("finished")] == [1.0, 1.0]
 
 
-def test_a_game_from_plain_data(tmp_path):
-    (code,) = python_blocks("docs/hackmatrix.md")
-    output = run(["-c", code], tmp_path)
+def test_a_game_from_plain_data(tmp_path, monkeypatch, capsys):
+    run_page("docs/hackmatrix.md", tmp_path, monkeypatch)
+    output = capsys.readouterr().out
     assert "'type': 'virus'" in output
     assert "(6, 6, 42)" in output
 
@@ -71,3 +242,58 @@ def test_every_agent_has_a_page_with_a_curve():
         page = (ROOT / "docs" / "agents" / f"{name}.md").read_text()
         assert f"rollax train {name}" in page
         assert (ROOT / "docs" / "images" / "agents" / f"{name}.png").exists()
+
+
+class Links(HTMLParser):
+    """Where a page of the site leads to, what it loads, and the places in it."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.leads, self.loads, self.places = [], [], {""}
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        named = dict(attributes)
+        self.places.add(named.get("id"))
+        if tag == "a" and named.get("href"):
+            self.leads.append(named["href"])
+        elif tag in ("link", "script", "img", "iframe"):
+            self.loads += [named[name] for name in ("href", "src") if named.get(name)]
+
+
+def test_the_site_builds_without_a_warning_and_its_links_lead_somewhere(tmp_path):
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(
+        build, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    pages = {path: Links(path.read_text()) for path in (tmp_path / "site").rglob("*.html")}
+    assert len(pages) > len(PAGES)
+    for path, page in pages.items():
+        if path.name == "404.html":  # it is shown at any depth, so its links begin at the root
+            continue
+        for url in page.leads + page.loads:
+            parts = urlsplit(url)
+            if parts.scheme or parts.netloc:
+                assert url not in page.loads, f"{path.name} loads {url} from elsewhere"
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = target / "index.html" if target.is_dir() else target
+            assert target.exists(), f"{path.name} -> {url}"
+            if target in pages:
+                assert unquote(parts.fragment) in pages[target].places, f"{path.name} -> {url}"
+
+
+def test_formulas_are_drawn(tmp_path):
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        from mkdocs_hooks import on_page_content
+    finally:
+        sys.path.pop(0)
+    shown = on_page_content('<p><span class="arithmatex">\\(\\tfrac12 Q_\\theta\\)</span></p>')
+    assert "arithmatex" not in shown
+    assert shown.count("<svg") == 1
+    assert "currentcolor" in shown
+    marks, names = set(re.findall(r"#([\w-]+)", shown)), set(re.findall(r'id="([\w-]+)"', shown))
+    assert marks <= names, "a formula in the text's colour, on no ground of its own"

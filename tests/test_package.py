@@ -19,7 +19,7 @@ SOURCE = Path(rollax.__file__).parent
 # A module may import only from modules of a lower level.
 LEVELS = [
     {"errors", "limits", "types", "aggregates", "training.console"},
-    {"processes"},
+    {"processes", "named"},
     {"targets", "policies", "returns", "sum_tree", "convolution", "shards"},
     {"torsos", "backups", "ring", "weights"},
     {"networks", "replay", "normalization"},

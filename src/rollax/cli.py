@@ -71,7 +71,7 @@ def train_command(arguments: list[str]) -> int:
 
 def parse_train(start: Any, flags: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The leaves that flags set, and the options that are not part of an experiment."""
-    from rollax.experiment import AGENTS
+    from rollax.agents.names import AGENTS
 
     help_text = TRAIN_HELP.format(agents=", ".join(AGENTS), agent=start.agent)
     own = [
@@ -84,8 +84,9 @@ def parse_train(start: Any, flags: list[str]) -> tuple[dict[str, Any], dict[str,
 
 
 TRAIN_HELP = (
-    "Train an agent: {agents}. A list of numbers for a hyper-parameter makes a population: settings x seeds, all in "
-    "one compiled program. The defaults shown are those of {agent} in this environment."
+    "Train an agent: {agents}; or package.module:RECIPE of your own. A list of numbers for a hyper-parameter makes a "
+    "population: settings x seeds, all in one compiled program. The defaults shown are those of {agent} in this "
+    "environment."
 )
 
 
@@ -281,8 +282,8 @@ class List:
 
 def list_command(arguments: list[str]) -> int:
     options = parse(List, arguments, "rollax list", "Agents, environments and presets.")
+    from rollax.agents.names import AGENTS
     from rollax.envs import registry
-    from rollax.experiment import AGENTS
     from rollax.presets import PRESETS
 
     groups = {"agents": list(AGENTS), "environments": registry.names(), "presets": list(PRESETS)}

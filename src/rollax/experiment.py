@@ -15,21 +15,23 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from flax import linen as nn
 
+from rollax import named
 from rollax.acting import NoisyActing, QuietActing
 from rollax.agents.base import Choices
 from rollax.agents.dqn import DQNConfig, DQNHParams
-from rollax.agents.names import AGENTS
+from rollax.agents.names import recipe_of
 from rollax.backups import GreedyBackup, MunchausenBackup
 from rollax.envs import registry
 from rollax.envs.hackmatrix.torso import HackMatrixTorso
 from rollax.epoch_replay import EpochReplay
 from rollax.errors import ConfigError, did_you_mean
 from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
-from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead, ScalarHead
+from rollax.networks import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead
 from rollax.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
 from rollax.presets import ENVIRONMENTS, known_as, preset_for
 from rollax.replay import PrioritizedReplay, UniformReplay
-from rollax.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso
+from rollax.ring import Ring
+from rollax.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso, Torso
 from rollax.weights import FlaxWeights, TorchWeights
 
 # What may stand in a field that holds a part, by the names that files and the command line use.
@@ -53,6 +55,13 @@ PARTS: dict[str, dict[str, Any]] = {
     "weights": {"flax": FlaxWeights, "torch": TorchWeights},
     "observations": {"raw": RawObservations, "normalized": NormalizedObservations},
     "rewards": {"raw": RawRewards, "normalized": NormalizedRewards},
+}
+# Where a part of the user's own may stand, and what it must be a subclass of: `package.module:Class` is its name.
+OWN_PARTS: dict[str, type] = {
+    "torso": Torso,
+    "head": Head,
+    "backup": GreedyBackup,
+    "replay": Ring,
 }
 PART_HELP = {
     "torso": "What turns an observation into features.",
@@ -118,7 +127,7 @@ class RecordConfig:
 class Experiment:
     """All that determines a run.  A tuple of numbers for a hyper-parameter makes a population."""
 
-    agent: str = MAIN_AGENT  # The agent's name; `rollax list` shows all.
+    agent: str = MAIN_AGENT  # The agent's name, or package.module:RECIPE for one of your own; `rollax list` shows all.
     env: str = MAIN_ENV  # The environment's name, or package.module:function for one of your own.
     seeds: int = 1  # Members of each setting: seed, seed + 1, ...
     seed: int = 0  # The first seed.
@@ -189,9 +198,7 @@ def in_environment(tree: Experiment, env: str) -> Experiment:
 
 
 def default_experiment(agent: str) -> Experiment:
-    if agent not in AGENTS:
-        raise ConfigError(f"agent={agent!r} is not known; {did_you_mean(agent, AGENTS)}")
-    recipe = AGENTS[agent]
+    recipe = recipe_of(agent)
     loop = dataclasses.replace(LoopConfig(), **recipe.loop)
     return Experiment(agent=agent, choices=recipe.choices, hparams=recipe.hparams, loop=loop)
 
@@ -221,9 +228,15 @@ def field_comments(part: type) -> dict[str, str]:
     """The comment behind each field of a part is its help."""
     own = (kind for kind in reversed(part.__mro__) if dataclasses.is_dataclass(kind) and kind is not nn.Module)
     pattern = r"^    (\w+):.*?\s#\s(.+)$"
-    return {
-        name: text for kind in own for name, text in re.findall(pattern, inspect.getsource(kind), flags=re.MULTILINE)
-    }
+    return {name: text for kind in own for name, text in re.findall(pattern, source(kind), flags=re.MULTILINE)}
+
+
+def source(kind: type) -> str:
+    """The source of a class; empty for one that was typed at a prompt."""
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):
+        return ""
 
 
 def with_values(tree: Experiment, values: dict[str, Any]) -> Experiment:
@@ -249,12 +262,14 @@ def with_parts(tree: Experiment, values: dict[str, Any]) -> tuple[Experiment, di
     held = parts_of(tree)
     problems = [f"{slot}: {tree.agent} has no {slot}" for slot in PARTS if slot in values and slot not in held]
     for slot, part in ((slot, values[slot]) for slot in held if slot in values):
-        if type(part) in PARTS[slot].values():
+        try:
+            if not isinstance(part, str):
+                fit_for(slot, type(part))
+            else:
+                part = other_part(getattr(tree.choices, slot), part_of(slot, part))
             tree = replace_at(tree, ("choices", slot), part)
-        elif isinstance(part, str) and part in PARTS[slot]:
-            tree = replace_at(tree, ("choices", slot), other_part(getattr(tree.choices, slot), PARTS[slot][part]))
-        else:
-            problems.append(f"{slot}={part!r} is no {slot}; {did_you_mean(str(part), PARTS[slot])}")
+        except ConfigError as error:
+            problems += error.problems
     if problems:
         raise ConfigError(problems)
     return tree, {name: value for name, value in values.items() if name not in held}
@@ -266,7 +281,29 @@ def parts_of(tree: Experiment) -> dict[str, str]:
 
 
 def part_name(slot: str, part: Any) -> str:
-    return next(name for name, kind in PARTS[slot].items() if kind is type(part))
+    """The name of a part; one of the user's own is `package.module:Class`."""
+    return next((name for name, kind in PARTS[slot].items() if kind is type(part)), named.name_of(type(part)))
+
+
+def part_of(slot: str, name: str) -> Any:
+    """The class of parts that has this name.  Raises ConfigError where nothing of that name fits the slot."""
+    if name in PARTS[slot]:
+        return PARTS[slot][name]
+    if not named.is_own(name):
+        raise ConfigError(f"{slot}={name!r} is no {slot}; {did_you_mean(name, PARTS[slot])}")
+    kind = named.find(slot, name)
+    fit_for(slot, kind)
+    return kind
+
+
+def fit_for(slot: str, kind: Any) -> None:
+    """Raises ConfigError unless parts of this class can stand in the slot."""
+    if kind in PARTS[slot].values():
+        return
+    base = OWN_PARTS.get(slot)
+    if base is None or not (isinstance(kind, type) and issubclass(kind, base)):
+        own = f", and subclasses of {base.__module__}.{base.__name__}" if base else ""
+        raise ConfigError(f"{slot}={kind!r} is no {slot}; known are {', '.join(sorted(PARTS[slot]))}{own}")
 
 
 def other_part(old: Any, kind: Any) -> Any:
@@ -364,7 +401,10 @@ def to_json(tree: Any, slot: str = "") -> Any:
 
 
 def from_json(data: Any) -> Experiment:
-    """The experiment of plain data.  Raises ConfigError with all that is wrong; runs no code from the data."""
+    """The experiment of plain data.  Raises ConfigError with all that is wrong.
+
+    The data is no code; an agent and parts of the user's own are imported by the names that it holds.
+    """
     if not isinstance(data, dict):
         raise ConfigError("a configuration is a JSON object, as in a run folder's config.json")
     start = in_environment(default_experiment(str(data.get("agent", MAIN_AGENT))), str(data.get("env", MAIN_ENV)))
@@ -377,13 +417,19 @@ def from_json(data: Any) -> Experiment:
 
 def _read(start: Any, data: dict[str, Any], where: str, problems: list[str]) -> Any:
     if "part" in data:
-        fitting = PARTS.get(where.rstrip(".").rpartition(".")[2], {})
+        slot = where.rstrip(".").rpartition(".")[2]
+        fitting = PARTS.get(slot, {})
         part = data["part"]
-        if not isinstance(part, str) or part not in fitting:
+        own = isinstance(part, str) and named.is_own(part) and slot in OWN_PARTS
+        if not own and (not isinstance(part, str) or part not in fitting):
             fix = did_you_mean(str(part), fitting) if fitting else "leave it out, nothing else fits there"
             problems.append(f"{where}part={part!r} does not fit here; {fix}")
             return start
-        start = other_part(start, fitting[part])
+        try:
+            start = other_part(start, part_of(slot, part))
+        except ConfigError as error:
+            problems += error.problems
+            return start
     annotated = {leaf.name: leaf for leaf in leaves(start)}
     for name, value in data.items():
         if name == "part":

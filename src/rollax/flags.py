@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from rollax.errors import ConfigError, did_you_mean
+from rollax.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,6 @@ class Processes:
 def starting_experiment(agent: str | None, flags: list[str]) -> Any:
     """What the flags will change: a configuration file, or the preset of the agent in its environment."""
     from rollax.experiment import (
-        AGENTS,
         MAIN_AGENT,
         MAIN_ENV,
         MAIN_SEEDS,
@@ -41,8 +40,6 @@ def starting_experiment(agent: str | None, flags: list[str]) -> Any:
     )
     from rollax.training.folder import read_json
 
-    if agent is not None and agent not in AGENTS:
-        raise ConfigError(f"agent={agent!r} is not known; {did_you_mean(agent, AGENTS)}")
     parts = {slot: name for slot in PARTS if (name := flag_value(flags, f"--{slot}"))}
     config = flag_value(flags, "--config")
     if config:
@@ -75,7 +72,8 @@ def parse_experiment(
     from rollax.experiment import PART_HELP, PARTS, leaves, parts_of
 
     fields: list[tuple[str, Any, Any]] = [
-        described(slot, literal(PARTS[slot]), name, PART_HELP[slot]) for slot, name in parts_of(start).items()
+        described(slot, literal({**PARTS[slot], name: None}), name, PART_HELP[slot])
+        for slot, name in parts_of(start).items()
     ]
     known = [leaf for leaf in leaves(start) if leaf.name != "agent"]
     for leaf in known:

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from rollax import named
 from rollax.agents.base import Recipe
 from rollax.agents.dqn import FAMILY
 from rollax.agents.ppo import PPO_RECIPE
 from rollax.agents.pqn import PQN_RECIPE
+from rollax.errors import ConfigError, did_you_mean
 
 AGENTS: dict[str, Recipe] = {**FAMILY, "pqn": PQN_RECIPE, "ppo": PPO_RECIPE}
+
+
+def recipe_of(name: str) -> Recipe:
+    """What stands behind an agent's name; `package.module:RECIPE` is one of the user's own."""
+    if name in AGENTS:
+        return AGENTS[name]
+    if not named.is_own(name):
+        raise ConfigError(f"agent={name!r} is not known; {did_you_mean(name, AGENTS)}")
+    recipe = named.find("agent", name)
+    if not isinstance(recipe, Recipe):
+        raise ConfigError(f"agent={name!r} is a {type(recipe).__name__}; it must be a rollax.agents.base.Recipe")
+    return recipe

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rollax import named
 from rollax.envs import atari, gymnasium_envs
 from rollax.envs.adapters import to_task
 from rollax.envs.base import Task
@@ -68,7 +68,7 @@ def make(name: str, world: Any = None) -> Task | HostTask:
         return (world or world_of(name)).task(name)
     if name in OWN:
         env, params = world or world_of(name), None
-    elif ":" in name:
+    elif named.is_own(name):
         env, params = _import(name)
     else:
         env, params = _gymnax(name)
@@ -98,19 +98,9 @@ def _gymnax(name: str) -> tuple[Any, Any]:
 
 
 def _import(name: str) -> tuple[Any, Any]:
-    module_name, _, function_name = name.partition(":")
+    make_env = named.find("env", name)
     try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"env={name!r}: there is no module {error.name!r}; is it on PYTHONPATH?") from error
-    except Exception as error:
-        raise EnvError(f"{module_name} fails on import: {type(error).__name__}: {error}") from error
-    if not hasattr(module, function_name):
-        near = difflib.get_close_matches(function_name, dir(module), n=1)
-        hint = f"; did you mean {module_name}:{near[0]}?" if near else ""
-        raise ConfigError(f"env={name!r}: {module_name} has no {function_name!r}{hint}")
-    try:
-        made = getattr(module, function_name)()
+        made = make_env()
     except Exception as error:
         raise EnvError(f"{name} fails with {type(error).__name__}: {error}") from error
     if isinstance(made, tuple):

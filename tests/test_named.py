@@ -1,0 +1,108 @@
+"""Parts and agents of the user's own: by themselves, by their names, in files and as flags."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from rollax.cli import parse_train
+from rollax.errors import ConfigError, EnvError
+from rollax.experiment import from_json, leaves, make_experiment, part_name, to_json
+from rollax.flags import starting_experiment
+
+MODULE = """
+from dataclasses import dataclass
+from flax import linen as nn
+from rollax.agents.dqn import FAMILY
+from rollax.backups import GreedyBackup
+from rollax.replay import UniformReplay
+from rollax.torsos import Torso, flatten_features
+
+class Thin(Torso):
+    units: int = 8  # How thin.
+    @nn.compact
+    def __call__(self, features):
+        return nn.Dense(self.units)(flatten_features(features))
+
+@dataclass(frozen=True)
+class Cautious(GreedyBackup):
+    pessimism: float = 0.5  # How much worse it expects.
+
+class Forgetful(UniformReplay):
+    pass
+
+RECIPE = FAMILY["n_step"]
+nothing = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "own_things.py").write_text(MODULE)
+    (tmp_path / "own_broken.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield __import__("own_things")
+    del sys.modules["own_things"]
+
+
+def test_a_part_survives_its_file(own):
+    made = make_experiment(
+        "double", torso=own.Thin(units=4), backup=own.Cautious(pessimism=0.1), replay=own.Forgetful()
+    )
+    data = json.loads(json.dumps(to_json(made)))
+    assert data["choices"]["torso"] == {"part": "own_things:Thin", "units": 4}
+    assert from_json(data) == made
+    (leaf,) = (leaf for leaf in leaves(made) if leaf.name == "units")
+    assert (leaf.value, leaf.help) == (4, "How thin.")
+
+
+def test_a_name_is_as_good_as_the_part(own):
+    assert make_experiment("ppo", torso="own_things:Thin", units=3) == make_experiment("ppo", torso=own.Thin(units=3))
+    assert part_name("torso", make_experiment("ppo", torso="own_things:Thin").choices.torso) == "own_things:Thin"
+
+
+def test_flags_name_parts_and_agents(own):
+    flags = ["--torso", "own_things:Thin", "--units", "5"]
+    start = starting_experiment("own_things:RECIPE", flags)
+    values, _ = parse_train(start, flags)
+    assert start.choices.replay.n_step == 3
+    assert values["units"] == 5
+    assert type(start.choices.torso) is own.Thin
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"torso": "own_things:Thick"}, "own_things has no 'Thick'; did you mean own_things:Thin?"),
+        ({"torso": "no_such_module:Thin"}, "there is no module 'no_such_module'; is it on PYTHONPATH?"),
+        ({"torso": "own_things:Cautious"}, "and subclasses of rollax.torsos.Torso"),
+        ({"torso": "own_things:nothing"}, "and subclasses of rollax.torsos.Torso"),
+        ({"head": 3}, "and subclasses of rollax.networks.Head"),
+        ({"acting": "own_things:Thin"}, "is no acting; known are noisy, quiet"),
+    ],
+)
+def test_what_does_not_fit_is_refused(own, values, message):
+    with pytest.raises(ConfigError, match=r"own_things|no_such|known") as caught:
+        make_experiment("double", **values)
+    assert message in str(caught.value)
+
+
+def test_agents_that_are_none_are_refused(own):
+    with pytest.raises(ConfigError, match="it must be a rollax"):
+        make_experiment("own_things:nothing")
+    with pytest.raises(ConfigError, match="did you mean own_things:RECIPE"):
+        make_experiment("own_things:RECIPES")
+    with pytest.raises(EnvError, match="own_broken fails on import: ZeroDivisionError"):
+        make_experiment("own_broken:RECIPE")
+
+
+def test_a_file_cannot_bring_in_what_does_not_fit(own):
+    data = to_json(make_experiment("double"))
+    data["choices"]["torso"] = {"part": "os:system"}
+    data["choices"]["acting"] = {"part": "own_things:Thin"}
+    with pytest.raises(ConfigError) as caught:
+        from_json(data)
+    assert "and subclasses of rollax.torsos.Torso" in str(caught.value)
+    assert "choices.acting.part='own_things:Thin' does not fit here" in str(caught.value)

@@ -1,0 +1,109 @@
+"""What the documentation site needs beyond Markdown: files outside `docs`, and formulas without a script.
+
+Pages link to the repository's other files by relative paths, which work wherever the repository is shown.  For the site
+each file that is linked becomes a page below `repository/`, and links are turned to it.  Formulas are drawn while the
+site is built.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import posixpath
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, InclusionLevel
+
+ROOT = Path(__file__).parent.parent
+LINK = re.compile(r"(\]\()(\.\./[^)#\s]+)(#[^)\s]*)?(\))")
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.DOTALL)
+INK = "#010203"  # stands for the text's own colour until the picture is drawn
+# TeX that mathtext does not know, in words that it does.
+SPELLINGS = [
+    (r"\\[bB]igg?(?=[^a-z])", ""),
+    (r"\\qquad", r"\\quad\\quad"),
+    (r"\\tfrac12", r"\\frac{1}{2}"),
+    (r"\\tfrac", r"\\frac"),
+    (r"\\(mathcal|mathbf) (\w)", r"\\\1{\2}"),
+    (r"\\!", ""),
+    (r"\s+", " "),
+]
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds a page for each file outside `docs` that a page links to."""
+    wanted = {target for file in files.documentation_pages() for target in outside(file.src_uri, file.content_string)}
+    for path in sorted(wanted):
+        files.append(
+            File.generated(config, page_of(path), content=as_page(ROOT / path), inclusion=InclusionLevel.NOT_IN_NAV)
+        )
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Turns links to files outside `docs` to their pages."""
+    here = posixpath.dirname(page.file.src_uri)
+
+    def turned(match: re.Match[str]) -> str:
+        path = repository_path(page.file.src_uri, match[2])
+        target = posixpath.relpath(page_of(path), here) if path else match[2]
+        return match[1] + target + (match[3] or "") + match[4]
+
+    return LINK.sub(turned, markdown)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Draws the formulas."""
+    return FORMULA.sub(lambda match: drawn(html.unescape(match[2]), block=match[1] == "div"), content)
+
+
+def outside(source: str, markdown: str) -> list[str]:
+    """The files outside `docs` that a page links to, by their paths in the repository."""
+    return [path for match in LINK.finditer(markdown) if (path := repository_path(source, match[2]))]
+
+
+def repository_path(source: str, target: str) -> str | None:
+    """Where a link from a page leads in the repository; None if it stays in `docs`."""
+    path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(source), target))
+    return None if path.startswith("docs/") else path
+
+
+def page_of(path: str) -> str:
+    return f"repository/{path if path.endswith('.md') else path + '.md'}"
+
+
+def as_page(path: Path) -> str:
+    """A file of the repository as a page: Markdown as it is, code as a listing."""
+    text = path.read_text()
+    if path.suffix == ".md":
+        return text
+    return f"# {path.relative_to(ROOT)}\n\n````{'python' if path.suffix == '.py' else 'text'}\n{text}````\n"
+
+
+def drawn(formula: str, block: bool) -> str:
+    """A formula as a picture in the line, in the text's colour and size."""
+    from matplotlib import rc_context
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.mathtext import MathTextParser, math_to_image
+
+    tex = formula.strip()
+    for pattern, spelling in SPELLINGS:
+        tex = re.sub(pattern, spelling, tex)
+    if block:
+        tex = tex.replace(r"\frac", r"\dfrac")
+    buffer, font = io.StringIO(), FontProperties(size=10)
+    with rc_context({"mathtext.fontset": "cm", "svg.hashsalt": tex, "savefig.transparent": True}):
+        math_to_image(f"${tex}$", buffer, prop=font, format="svg", color=INK)
+        parsed = MathTextParser("path").parse(f"${tex}$", dpi=72, prop=font)
+    svg = buffer.getvalue()[buffer.getvalue().index("<svg") :].replace(INK, "currentcolor")
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    mark = f"f{zlib.crc32(tex.encode()):08x}"
+    svg = re.sub(r'(id="|href="#|url\(#)([\w-]+)', rf"\g<1>{mark}-\2", svg)  # no two pictures share a name
+    width, height = (float(number) / 10 for number in re.findall(r'(?:width|height)="([\d.]+)pt"', svg)[:2])
+    drop = parsed.depth / 10
+    size = f'style="width:{width:.2f}em;height:{height:.2f}em;vertical-align:-{drop:.2f}em;max-width:100%"'
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{html.escape(formula.strip(), quote=True)}" {size}', 1)
+    return f'<div class="formula">{svg}</div>' if block else svg
