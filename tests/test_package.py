@@ -18,7 +18,7 @@ SOURCE = Path(rollax.__file__).parent
 
 # A module may import only from modules of a lower level.
 LEVELS = [
-    {"errors", "limits", "types", "aggregates", "training.console"},
+    {"errors", "limits", "types", "aggregates", "phases", "training.console"},
     {"targets", "policies", "returns", "sum_tree", "convolution", "shards"},
     {"torsos", "backups", "ring", "weights"},
     {"networks", "replay", "normalization"},
@@ -57,7 +57,7 @@ LEVELS = [
     {"training.far_memory"},
     {"training.host_program"},
     {"training.plan"},
-    {"training.records", "training.sizing"},
+    {"training.records", "training.sizing", "training.debugging"},
     {"training.result"},
     {"report", "watching"},
     {"training.run"},

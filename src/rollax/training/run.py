@@ -29,6 +29,7 @@ from rollax.experiment import Experiment, differences, from_json, to_json
 from rollax.report import plot_runs
 from rollax.training import checkpoint, cluster, records
 from rollax.training.console import Console, duration, table, warn
+from rollax.training.debugging import NO_DEBUG, Debug
 from rollax.training.evaluate import Best
 from rollax.training.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
 from rollax.training.host_program import HostProgram
@@ -73,21 +74,26 @@ class Session:
 
 
 def train(
-    experiment: Experiment, run_dir: str | Path | None = None, *, quiet: bool = False, compile_cache: bool = True
+    experiment: Experiment,
+    run_dir: str | Path | None = None,
+    *,
+    quiet: bool = False,
+    compile_cache: bool = True,
+    debug: Debug = NO_DEBUG,
 ) -> Result:
     """Runs an experiment in a new folder.  Whatever is wrong with it is raised before anything is compiled."""
     if compile_cache:
         use_compile_cache()
     if experiment.loop.actors:
         raise ConfigError("actors: a run with actors is started by rollax.asynchronous.run.train, or by the command")
-    plan = make_plan(experiment)
+    plan = debug.plan(experiment)
     check_memory(plan)
     if experiment.init_from:
         starting_weights(experiment.init_from, len(plan.members), plan.shapes()[0].learner.params)
     path = run_dir or unused_folder(f"{experiment.agent}_{experiment.env}")
     folder = RunFolder(cluster.from_first(str(path)), writes=cluster.is_first())
     folder.make()
-    with Lock(folder):
+    with debug.modes(), Lock(folder):
         folder.create(to_json(plan.experiment))
         return drive(plan, folder, Console(quiet or not folder.writes), None, {})
 
