@@ -74,8 +74,11 @@ LEVELS = [
     {"search.arena", "search.pictures"},
     {"search.sweep"},
     {"search.tune"},
+    {"inspection.memory", "inspection.programs", "inspection.differences"},
+    {"inspection.profiling"},
+    {"inspection.showing"},
     {"flags"},
-    {"cli_search"},
+    {"cli_search", "cli_inspect"},
     {"cli"},
     {"__main__"},
 ]

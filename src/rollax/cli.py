@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from rollax.cli_inspect import inspect_command, plan_command, profile_command
 from rollax.cli_search import sweep_command, tune_command
 from rollax.errors import INTERRUPTED, ConfigError, ResourceError, RollaxError, did_you_mean
 from rollax.flags import Processes, TrainFlags, described, parse, parse_experiment, starting_experiment
@@ -380,6 +381,9 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "watch": watch_command,
     "play": play_command,
     "compare": compare_command,
+    "plan": plan_command,
+    "inspect": inspect_command,
+    "profile": profile_command,
     "list": list_command,
     "check-env": check_env_command,
     "doctor": doctor_command,

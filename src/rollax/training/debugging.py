@@ -305,7 +305,7 @@ def any_inside(frames: list[traceback.FrameSummary]) -> bool:
 
 
 def at(frames: Iterable[traceback.FrameSummary]) -> str:
-    """` at my_env.py:42 (step)`: the innermost line that is the user's, or else the library's; "" where there is none."""
+    """As in ` at my_env.py:42 (step)`: the innermost line of the user's, else of the library's, else nothing."""
     frames = list(frames)
     inside = [frame for frame in frames if Path(frame.filename).is_relative_to(OWN_SOURCE)]
     inside = [frame for frame in inside if Path(frame.filename) != Path(__file__)]
