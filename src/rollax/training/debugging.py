@@ -53,8 +53,8 @@ class Debug:
         """The experiment's plan with programs that look; one device, and environments in JAX, where they are others."""
         if self.print_every < 0:
             raise ConfigError(f"debug_print={self.print_every} must be at least 1, or 0 for none")
-        if self.check and not self.jit:
-            raise ConfigError("check does not go with no_jit, which names the line of a NaN with --debug-nans")
+        if not self.jit and (self.check or self.nans):
+            raise ConfigError("no_jit does not go with check or debug_nans, which run compiled; leave one out")
         if not self.rebuilds:
             return make_plan(experiment)
         if experiment.loop.devices > 1:
@@ -94,7 +94,7 @@ class Debug:
             place = f", by the time {where[1]} at {short(where[2])} is traced" if where else ""
             return EnvError(f"--check-leaks: {what}{place}; return it instead of keeping it")
         if self.nans and is_nan_error(error):
-            return NumericError(f"--debug-nans: {text.splitlines()[0]}{at(frames_of(error))}")
+            return NumericError("--debug-nans: NaN in what a program returns, and no operation that made it was found")
         return error
 
 
