@@ -46,13 +46,11 @@ def planned(arguments: list[str], base: type, program: str, description: str) ->
     start = starting_experiment(agent, flags)
     values, parsed = parse_experiment(start, flags, base, [], program, description)
     from rollax.experiment import with_values
-    from rollax.inspection.programs import use_own_cache_entries
     from rollax.training.plan import make_plan
     from rollax.training.run import use_compile_cache
 
     if parsed.compile_cache:
         use_compile_cache()
-        use_own_cache_entries()
     return make_plan(with_values(start, values)), parsed
 
 
@@ -61,17 +59,19 @@ def inspect_command(arguments: list[str]) -> int:
     text = "What the training chunk is to JAX and to XLA; without a choice, a summary."
     plan, flags = planned(arguments, InspectFlags, "rollax inspect [AGENT]", text)
     from rollax.inspection import showing
+    from rollax.inspection.programs import own_cache_entries
 
     if flags.diff != "none":
         print(showing.difference_text(plan, flags.diff))
         return 0
     texts = [name for name in ("jaxpr", "stablehlo", "hlo") if getattr(flags, name)]
     tables = [name for name in ("cost", "memory", "params") if getattr(flags, name)]
-    for name, content in showing.program_texts(plan, flags.program, texts).items():
-        show_text(content, f"{flags.program}.{name}.txt", flags.out)
-    if texts and not tables:
-        return 0
-    facts = showing.facts(plan, flags.program, tables)
+    with own_cache_entries():
+        for name, content in showing.program_texts(plan, flags.program, texts).items():
+            show_text(content, f"{flags.program}.{name}.txt", flags.out)
+        if texts and not tables:
+            return 0
+        facts = showing.facts(plan, flags.program, tables)
     print(json.dumps(facts) if flags.json else showing.summary(plan, facts))
     return 0
 
@@ -109,10 +109,12 @@ def profile_command(arguments: list[str]) -> int:
         raise ConfigError(f"seconds={flags.seconds} must be above 0, and top={flags.top} at least 1")
     from rollax.inspection import showing
     from rollax.inspection.profiling import profile
+    from rollax.inspection.programs import own_cache_entries
     from rollax.training.run import unused_folder
 
     name = f"profile_{plan.experiment.agent}_{plan.experiment.env}"
     folder = Path(flags.trace_dir) if flags.trace_dir else unused_folder(name)
-    found = profile(plan, flags.seconds, folder)
+    with own_cache_entries():
+        found = profile(plan, flags.seconds, folder)
     print(showing.profile_json(found) if flags.json else showing.profile_text(found, flags.top))
     return 0

@@ -54,15 +54,15 @@ def outline(arrays: list[Any]) -> str:
     return f"{len(arrays)} arrays"
 
 
-def temporary_parts(plan: Plan) -> list[Part]:
+def temporary_parts(plan: Plan, state: TrainState) -> list[Part]:
     """What an iteration needs beside the state, estimated: the rollout, a batch, its activations, and gradients.
 
-    The compiler may need less, as it fuses operations, or more, as it copies; `--measure` asks it.
+    The compiler may need less, as it fuses operations, or more, as it copies, and for convolutions, whose activations
+    are not counted; `--measure` asks it.
     """
     loop, members = plan.program.loop, len(plan.members)
     if isinstance(plan.program, HostProgram):
         return []
-    state, _ = plan.shapes()
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state.learner, state.envs))
     key = jax.eval_shape(lambda: jax.random.key(0))
     shards = plan.grid.data
@@ -120,7 +120,8 @@ def with_doubled(experiment: Experiment, name: str, value: Any) -> Experiment:
 
 def total_bytes(plan: Plan) -> int:
     """State and estimated temporaries."""
-    return nbytes(plan.shapes()) + sum(part.bytes for part in temporary_parts(plan))
+    shapes = plan.shapes()
+    return nbytes(shapes) + sum(part.bytes for part in temporary_parts(plan, shapes[0]))
 
 
 def size(count: float) -> str:

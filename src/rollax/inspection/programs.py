@@ -18,9 +18,16 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 NAMES = ("init", "warm_up", "advance", "evaluate")
 
 
-def use_own_cache_entries() -> None:
+@contextmanager
+def own_cache_entries() -> Generator[None]:
     """Programs from the compilation cache then have the names of this source's scopes, and not an older one's."""
-    jax.config.update("jax_compilation_cache_include_metadata_in_key", True)
+    name = "jax_compilation_cache_include_metadata_in_key"
+    before = getattr(jax.config, name)
+    jax.config.update(name, True)
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
 
 
 class Compilation(NamedTuple):

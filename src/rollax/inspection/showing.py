@@ -110,7 +110,8 @@ def summary(plan: Plan, found: dict[str, Any]) -> str:
 
 def needs(plan: Plan, measure: bool) -> dict[str, Any]:
     """What a run would need; with `measure`, what XLA says of it as well."""
-    state, temporary = memory.state_parts(*plan.shapes()), memory.temporary_parts(plan)
+    shapes = plan.shapes()
+    state, temporary = memory.state_parts(*shapes), memory.temporary_parts(plan, shapes[0])
     found: dict[str, Any] = {
         "agent": plan.experiment.agent,
         "env": plan.experiment.env,
@@ -151,7 +152,7 @@ def needs_text(plan: Plan, found: dict[str, Any]) -> str:
     rest = sum(part["bytes"] for part in large if part["bytes"] < 1_000)
     lines.append(table(["part", "arrays", "bytes"], [*rows, ["the rest", "", size(rest)]]))
     if found["temporary"]:
-        lines += ["", "Beside it in an iteration, estimated:"]
+        lines += ["", "Beside it in an iteration, estimated (without convolutions):"]
         rows = [[part["name"], part["outline"], size(part["bytes"])] for part in found["temporary"]]
         lines.append(table(["part", "", "bytes"], rows))
     lines += ["", f"Together {size(whole)}; {size(found['free_bytes'])} are free."]
