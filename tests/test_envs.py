@@ -240,3 +240,110 @@ def test_check_env_looks_and_tells():
     assert "2 actions" in lines[0]
     with pytest.raises(EnvError, match="reward is not finite"):
         check_environment("probes:nan_rewards", 50)
+
+
+def with_one(**changes):
+    """A probe of five steps in which some methods are others."""
+    return type("Broken", (Probe,), changes)(episode_length=5, truncates=changes.pop("truncates", False))
+
+
+def stepping(change):
+    """A `step` whose six values are changed."""
+
+    def step(self, key, state, action, params):
+        return change(*Probe.step(self, key, state, action, params))
+
+    return step
+
+
+def masked(legal):
+    return lambda self, state: Observation(jnp.stack([state["flag"], state["time"].astype(jnp.float32)]), legal)
+
+
+def same_start(self, key, params):
+    del key
+    return Probe.reset(self, jax.random.key(0), params)
+
+
+def after_reset(obs, state, reward, terminated, truncated, info):
+    return obs, state, reward, terminated, truncated, {"final_observation": obs}
+
+
+MISTAKES = {
+    "shape": (
+        with_one(step=stepping(lambda obs, *rest: (jnp.zeros(3), *rest))),
+        "the observation of reset and step differ in shape or dtype: float32[2] and float32[3]; make the second like",
+    ),
+    "dtype": (
+        with_one(step=stepping(lambda obs, *rest: (obs.astype(jnp.int32), *rest))),
+        "the observation of reset and step differ in shape or dtype: float32[2] and int32[2]",
+    ),
+    "vector reward": (
+        with_one(reward=lambda self, state, action: jnp.ones(1)),
+        "step must return one number as reward, not float32[1]; take reward.squeeze()",
+    ),
+    "vector flag": (
+        with_one(step=stepping(lambda o, s, r, terminated, *rest: (o, s, r, terminated[None], *rest))),
+        "step must return one number as terminated, not bool[1]; take terminated.squeeze()",
+    ),
+    "number as flag": (
+        with_one(step=stepping(lambda o, s, r, terminated, *rest: (o, s, r, terminated.astype(jnp.float32), *rest))),
+        "terminated is float32, not bool; compare, as in `terminated > 0`",
+    ),
+    "complex reward": (
+        with_one(step=stepping(lambda o, s, reward, *rest: (o, s, reward + 0j, *rest))),
+        "the reward is complex64, not a number",
+    ),
+    "no action": (with_one(num_actions=0, __init__=lambda self, **_: None), "a number of at least 1, and not 0"),
+    "mask of nothing": (
+        with_one(observe=masked(jnp.zeros(2, bool))),
+        "no action is legal in a running episode; its mask must allow one",
+    ),
+    "mask's shape": (with_one(observe=masked(jnp.ones(3, bool))), "the mask of legal actions is bool[3], not bool[2]"),
+    "mask's dtype": (with_one(observe=masked(jnp.ones(2))), "the mask of legal actions is float32[2], not bool[2]"),
+    "broken promise": (
+        with_one(truncation_interval=9, truncates=True),
+        "an episode was cut after 5 steps, but truncation_interval=9 promises at least so many; set truncation_interv",
+    ),
+    "lost last observation": (
+        with_one(step=stepping(after_reset), truncates=True),
+        'info["final_observation"] is that of the next episode where one is cut',
+    ),
+}
+
+
+def checked(monkeypatch, env):
+    monkeypatch.setitem(sys.modules, "mistaken", types.SimpleNamespace(make=lambda: env))
+    return check_environment("mistaken:make", 20)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_check_env_finds_a_mistake_in_one_line(name, monkeypatch):
+    env, message = MISTAKES[name]
+    with pytest.raises(EnvError) as caught:
+        checked(monkeypatch, env)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("mistaken:make: ")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_check_env_finds_all_mistakes_at_once(monkeypatch):
+    def wrong(obs, state, reward, terminated, truncated, info):
+        return jnp.zeros(3), state, reward[None], terminated[None], truncated, info
+
+    with pytest.raises(EnvError) as caught:
+        checked(monkeypatch, with_one(step=stepping(wrong)))
+    lines = str(caught.value).splitlines()
+    assert [word in line for word, line in zip(("observation", "reward", "terminated"), lines, strict=True)] == [
+        True
+    ] * 3
+
+
+def test_check_env_notes_what_may_be_meant(monkeypatch):
+    def deaf(self, key, state, action, params):
+        return Probe.step(self, key, state, 0 * action, params)
+
+    lines = checked(monkeypatch, with_one(reset=same_start, step=deaf))
+    assert any(line.startswith("note: reset gives the same observation whatever its key") for line in lines)
+    assert any(line.startswith("note: the first step does the same whatever its action") for line in lines)
+    assert not any(line.startswith("note") for line in check_environment("CartPole-v1", 50))

@@ -18,7 +18,7 @@ SOURCE = Path(rollax.__file__).parent
 
 # A module may import only from modules of a lower level.
 LEVELS = [
-    {"errors", "limits", "types", "aggregates", "training.console"},
+    {"errors", "limits", "types", "aggregates", "phases", "training.console"},
     {"processes", "named"},
     {"targets", "policies", "returns", "sum_tree", "convolution", "shards"},
     {"torsos", "backups", "ring", "weights"},
@@ -58,7 +58,7 @@ LEVELS = [
     {"training.far_memory"},
     {"training.host_program"},
     {"training.plan"},
-    {"training.records", "training.sizing"},
+    {"training.records", "training.sizing", "training.debugging"},
     {"training.result", "training.loggers"},
     {"training.session", "exporting", "reporting.scales", "reporting.runs", "watching"},
     {"reporting.figures"},
@@ -83,8 +83,11 @@ LEVELS = [
     {"search.arena", "search.pictures"},
     {"search.sweep"},
     {"search.tune"},
+    {"inspection.memory", "inspection.programs", "inspection.differences"},
+    {"inspection.profiling"},
+    {"inspection.showing"},
     {"flags"},
-    {"cli_search", "cli_report", "cli_bench"},
+    {"cli_search", "cli_report", "cli_bench", "cli_inspect"},
     {"cli"},
     {"__main__"},
 ]

@@ -21,6 +21,9 @@ usage: rollax COMMAND ...
   play NAME           play an environment yourself
   compare NAME        one experiment in PyTorch and in JAX, side by side
   bench               what this machine does in a second; or the same training here and in another library
+  plan [AGENT]        what a run would need: iterations, memory, and what it depends on
+  inspect [AGENT]     what JAX and XLA make of it: jaxpr, HLO, compilations, cost, memory, weights
+  profile [AGENT]     record a trace, and see where the time goes
   list                agents, environments and presets
   check-env NAME      see whether an environment keeps to the protocol
   doctor              versions, devices and memory of this machine

@@ -15,9 +15,10 @@ import tyro
 
 from rollax.cli_bench import bench_command
 from rollax.cli_report import export_command, plot_command, report_command
+from rollax.cli_inspect import inspect_command, plan_command, profile_command
 from rollax.cli_search import sweep_command, tune_command
 from rollax.errors import INTERRUPTED, ConfigError, ResourceError, RollaxError, did_you_mean
-from rollax.flags import Processes, described, parse, parse_experiment, starting_experiment
+from rollax.flags import Processes, TrainFlags, described, parse, parse_experiment, starting_experiment
 
 
 def run_command(name: str, arguments: list[str]) -> int:
@@ -59,13 +60,21 @@ def train_command(arguments: list[str]) -> int:
             experiment, reason = fit_to_device(experiment)
             if not options["quiet"]:
                 print(reason, flush=True)
+        debug = options["debug_modes"]()
         if experiment.loop.actors:
             from rollax.asynchronous import run as asynchronous
+            from rollax.training.debugging import NO_DEBUG
 
+            if debug != NO_DEBUG:
+                raise ConfigError("actors: the debug modes are for runs without; leave --actors out")
             folder, saving = options["run_dir"] or None, options["compile_cache"]
             return asynchronous.train(experiment, folder, quiet=options["quiet"], compile_cache=saving).exit_code
         return train(
-            experiment, options["run_dir"] or None, quiet=options["quiet"], compile_cache=options["compile_cache"]
+            experiment,
+            options["run_dir"] or None,
+            quiet=options["quiet"],
+            compile_cache=options["compile_cache"],
+            debug=debug,
         ).exit_code
 
 
@@ -78,8 +87,9 @@ def parse_train(start: Any, flags: list[str]) -> tuple[dict[str, Any], dict[str,
         described("run_dir", str, "", "The folder of the run; by default a new one below runs/."),
         described("auto_tune", bool, False, "Choose num_envs for this device, and say why; the result depends on it."),
     ]
-    values, parsed = parse_experiment(start, flags, Processes, own, "rollax train [AGENT]", help_text)
-    options = {name: getattr(parsed, name) for name in ("run_dir", "quiet", "compile_cache", "auto_tune", "joined")}
+    values, parsed = parse_experiment(start, flags, TrainFlags, own, "rollax train [AGENT]", help_text)
+    names = ("run_dir", "quiet", "compile_cache", "auto_tune", "joined", "debug_modes")
+    options = {name: getattr(parsed, name) for name in names}
     return values, options
 
 
@@ -364,6 +374,9 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "play": play_command,
     "compare": compare_command,
     "bench": bench_command,
+    "plan": plan_command,
+    "inspect": inspect_command,
+    "profile": profile_command,
     "list": list_command,
     "check-env": check_env_command,
     "doctor": doctor_command,

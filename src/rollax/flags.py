@@ -27,6 +27,35 @@ class Processes:
         return joined(Place(self.coordinator, self.num_processes, self.process_id))
 
 
+@dataclass(frozen=True, kw_only=True)
+class DebugFlags:
+    debug: bool = False  # --check, --debug-key-reuse and --check-leaks together.
+    check: bool = False  # Stop at the first NaN, division by zero or index out of bounds, and name its line; slow.
+    jit: bool = True  # With --no-jit a chunk runs one operation after the other; for a few steps.
+    debug_key_reuse: bool = False  # Look for random keys that are used twice, before anything runs.
+    debug_nans: bool = False  # Stop after a chunk that leaves a NaN behind, and look for its line.
+    check_leaks: bool = False  # Look for traced values that are kept where they must not be.
+    debug_print: int = 0  # Print loss, return and more from inside the compiled program, every so many iterations.
+
+    def debug_modes(self) -> Any:
+        """What is looked for."""
+        from rollax.training.debugging import Debug
+
+        return Debug(
+            check=self.check or self.debug,
+            jit=self.jit,
+            key_reuse=self.debug_key_reuse or self.debug,
+            nans=self.debug_nans,
+            leaks=self.check_leaks or self.debug,
+            print_every=self.debug_print,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainFlags(Processes, DebugFlags):
+    """What `rollax train` is told beside the experiment."""
+
+
 def starting_experiment(agent: str | None, flags: list[str]) -> Any:
     """What the flags will change: a configuration file, or the preset of the agent in its environment."""
     from rollax.experiment import (

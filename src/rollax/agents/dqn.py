@@ -32,6 +32,7 @@ from rollax.agents.q_learner import QLearner
 from rollax.backups import GreedyBackup, MunchausenBackup
 from rollax.limits import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit
 from rollax.networks import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead, Streams
+from rollax.phases import REMEMBERING, SAMPLING, phase
 from rollax.replay import PrioritizedReplay, Replay, Sample, UniformReplay
 from rollax.returns import BellmanError
 from rollax.ring import Batch
@@ -180,9 +181,10 @@ class DQN(QLearner):
         """What the next gradient step learns from.  Of the learner it needs the numbers, not the weights."""
         hp = learner.hparams
         importance = linear(hp.importance_start, hp.importance_end, self.env_steps(learner) / hp.importance_steps)
-        return self.config.replay.sample(
-            memory, key, self.own_batch, hp.discount, importance, self.spec, hp.replay_limit
-        )
+        with phase(SAMPLING):
+            return self.config.replay.sample(
+                memory, key, self.own_batch, hp.discount, importance, self.spec, hp.replay_limit
+            )
 
     def improve(self, learner: DQNLearner, sample: Sample, key: Key) -> tuple[DQNLearner, Array, Metrics]:
         """The learner after a gradient step, and how wrong it was about each of the sample."""
@@ -205,7 +207,8 @@ class DQN(QLearner):
 
     def settle(self, hparams: DQNHParams, memory: Any, handle: Any, priority: Array) -> Any:
         """The memory, told how wrong the learner was about a sample."""
-        return self.config.replay.reprioritize(memory, handle, priority, hparams.priority_exponent, self.spec)
+        with phase(REMEMBERING):
+            return self.config.replay.reprioritize(memory, handle, priority, hparams.priority_exponent, self.spec)
 
     def bellman_error(self, params: Params, learner: DQNLearner, batch: Batch, key: Key) -> BellmanError:
         """One loss and one priority for each transition, whatever a return is made of."""

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from rollax.phases import SAMPLING, phase
 from rollax.types import Array, EnvSpec, Key, Observation, Transition
 
 
@@ -43,13 +44,15 @@ def shuffled(lessons: Any, key: Key, epochs: int, minibatches: int) -> tuple[Arr
         order = jax.random.permutation(shuffle_key, size).reshape(minibatches, -1)
         return order, jax.random.split(step_key, minibatches)
 
-    rows, keys = jax.lax.map(epoch, jax.random.split(key, epochs))
+    with phase(SAMPLING):
+        rows, keys = jax.lax.map(epoch, jax.random.split(key, epochs))
     return rows.reshape(epochs * minibatches, -1), keys.reshape(-1)
 
 
 def minibatch(lessons: Any, rows: Array) -> Any:
     """Those of the lessons."""
-    return jax.tree.map(lambda x: x[rows], lessons)
+    with phase(SAMPLING):
+        return jax.tree.map(lambda x: x[rows], lessons)
 
 
 def minibatch_problems(spec: EnvSpec, minibatches: int) -> list[str]:

@@ -51,7 +51,7 @@ class FiveValues:
 def to_task(env: Any, params: Any, name: str) -> Task:
     """A `Task` from any environment of the six-value or the five-value protocol with discrete actions.
 
-    Raises ConfigError where the actions are not discrete, EnvError where the environment breaks the protocol.
+    Raises ConfigError where the actions are not discrete, EnvError with all that breaks the protocol.
     """
     num_actions = _num_actions(env, params, name)
     one_hot, interval = _one_hot(env, params, name), _truncation_interval(env, params)
@@ -67,6 +67,7 @@ def to_task(env: Any, params: Any, name: str) -> Task:
     obs, next_state, reward, terminated, truncated, info = stepped
     if not isinstance(info, dict) or "final_observation" not in info:
         raise EnvError(f'{name}: step must put the true last observation into info["final_observation"]')
+    problems = []
     pairs = {
         "the observation of reset and step": (raw, obs),
         'the observation and info["final_observation"]': (raw, info["final_observation"]),
@@ -74,11 +75,14 @@ def to_task(env: Any, params: Any, name: str) -> Task:
     }
     for what, (one, two) in pairs.items():
         if _outline(one) != _outline(two):
-            raise EnvError(f"{name}: {what} differ in shape or dtype: {_outline(one)} and {_outline(two)}")
+            problems.append(
+                f"{what} differ in shape or dtype: {_outline(one)} and {_outline(two)}; make the second like the first"
+            )
     for what, value in {"reward": reward, "terminated": terminated, "truncated": truncated}.items():
         if getattr(value, "shape", None) not in ({alone} if what == "reward" else {(), alone}):
             wanted = "one number for each player" if players and what == "reward" else "one number"
-            raise EnvError(f"{name}: step must return {wanted} as {what}, not {_outline(value)}")
+            fix = f"; take {what}.squeeze()" if _size(value) == 1 else ""
+            problems.append(f"step must return {wanted} as {what}, not {_outline(value)}{fix}")
     costly = bool(getattr(env, "costly", False))
     in_turn = bool(getattr(env, "in_turn", False))
     stack = int(getattr(env, "stack", 1))
@@ -88,14 +92,17 @@ def to_task(env: Any, params: Any, name: str) -> Task:
     observation = _shapes(name, "the observation", task.observe, raw)
     if players:
         if any(leaf.shape[:1] != alone for leaf in jax.tree.leaves(observation)):
-            raise EnvError(f"{name}: the observation must lead with its {players} players, not {_outline(observation)}")
+            problems.append(f"the observation must lead with its {players} players, not {_outline(observation)}")
         observation = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), observation)
     shapes = [leaf.shape for leaf in jax.tree.leaves(observation.features)]
     if stack > 1 and (len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][-1] != stack):
-        raise EnvError(f"{name}: with stack={stack} an observation is one picture [H, W, {stack}], not {shapes}")
+        problems.append(f"with stack={stack} an observation is one picture [H, W, {stack}], not {shapes}")
     legal = observation.legal
     if legal is not None and (legal.shape != (num_actions,) or legal.dtype != bool):
-        raise EnvError(f"{name}: the mask of legal actions is {_outline(legal)}, not bool[{num_actions}]")
+        wanted = f"bool[{num_actions}], one flag for each action"
+        problems.append(f"the mask of legal actions is {_outline(legal)}, not {wanted}")
+    if problems:
+        raise EnvError("\n".join(f"{name}: {problem}" for problem in problems))
     return replace(task, observation=observation)
 
 
@@ -103,13 +110,16 @@ def _num_actions(env: Any, params: Any, name: str) -> int:
     if not hasattr(env, "action_space"):
         count = getattr(env, "num_actions", None)
         if not isinstance(count, int) or count < 1:
-            raise EnvError(f"{name}: an environment needs `num_actions` or `action_space(params).n`")
+            said = "" if count is None else f", a number of at least 1, and not {count!r}"
+            raise EnvError(f"{name}: an environment needs `num_actions` or `action_space(params).n`{said}")
         return count
     space = _call(name, "action_space", env.action_space, params)
     if not hasattr(space, "n"):
         raise ConfigError(
             f"env={name!r} has no discrete actions ({space!r}); rollax trains agents with discrete actions"
         )
+    if int(space.n) < 1:
+        raise EnvError(f"{name}: action_space(params).n must be at least 1, and not {space.n}")
     return int(space.n)
 
 
@@ -157,6 +167,10 @@ def _call(name: str, method: str, function: Any, *arguments: Any) -> Any:
     except Exception as error:
         first = [*str(error).strip().splitlines(), ""][0]
         raise EnvError(f"{name}: {method} fails with {type(error).__name__}: {first}") from error
+
+
+def _size(value: Any) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(value))
 
 
 def _outline(tree: Any) -> str:

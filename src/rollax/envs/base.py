@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from rollax.phases import ACTING, STEPPING, phase
 from rollax.types import Array, EnvSpec, Key, Observation, Transition
 
 EnvState = Any
@@ -143,30 +144,36 @@ def play_envs(task: Task, envs: Envs, decider: Decider, key: Key) -> tuple[Envs,
     """One step of every environment with somebody who acts in them."""
     act_key, step_key = key
     if not task.in_turn:
-        return step_envs(task, envs, *decider.all(envs.obs, act_key), step_key)
+        with phase(ACTING):
+            action, extras = decider.all(envs.obs, act_key)
+        return step_envs(task, envs, action, extras, step_key)
     num_envs = envs.episode_return.shape[0]
 
     def turn(act_key: Key, step_key: Key, state: EnvState) -> tuple[Decisions, Step]:
         def decide(player: Any, obs: Observation) -> tuple[Array, Any]:
             alone = jax.tree.map(lambda leaf: leaf[None], obs)
-            return jax.tree.map(lambda leaf: leaf[0], decider.one(player, alone, act_key))
+            with phase(ACTING):
+                return jax.tree.map(lambda leaf: leaf[0], decider.one(player, alone, act_key))
 
         return task.turn(step_key, state, decide)
 
     keys = (jax.random.split(act_key, num_envs), jax.random.split(step_key, num_envs))
     if num_envs == 1:  # whatever depends on a condition is then really left out
-        single = turn(*jax.tree.map(lambda leaf: leaf[0], (*keys, envs.state)))
+        with phase(STEPPING):
+            single = turn(*jax.tree.map(lambda leaf: leaf[0], (*keys, envs.state)))
         decisions, step = jax.tree.map(lambda leaf: leaf[None], single)
     else:
-        decisions, step = jax.vmap(turn)(*keys, envs.state)
+        with phase(STEPPING):
+            decisions, step = jax.vmap(turn)(*keys, envs.state)
     return advance(envs, decisions, step)
 
 
 def step_envs(task: Task, envs: Envs, action: Array, extras: Any, key: Key) -> tuple[Envs, Transition, Episodes]:
     """One step of every environment: the new batch, the true transition, and what ended."""
     num_envs = envs.episode_return.shape[0]
-    step = jax.vmap(task.step)(jax.random.split(key, num_envs), envs.state, action)
-    return advance(envs, Decisions(envs.obs, action, extras), step)
+    with phase(STEPPING):
+        step = jax.vmap(task.step)(jax.random.split(key, num_envs), envs.state, action)
+        return advance(envs, Decisions(envs.obs, action, extras), step)
 
 
 def advance(envs: Envs, decisions: Decisions, step: Step) -> tuple[Envs, Transition, Episodes]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +28,23 @@ from rollax.training.program import (
     without_garbage_collection,
 )
 from rollax.types import Array, Key
+
+
+class Uncompiled(NamedTuple):
+    """A program that can be traced, lowered and compiled, step by step."""
+
+    function: Any  # under `jit`
+    arguments: tuple  # their shapes
+    level: dict[str, Any]  # how much a CPU's compiler should try
+
+    def trace(self) -> Any:
+        return self.function.trace(*self.arguments)
+
+    def lower(self) -> Any:
+        return self.function.lower(*self.arguments)
+
+    def compile(self, lowered: Any) -> Any:
+        return lowered.compile(self.level if jax.default_backend() == "cpu" else None)
 
 
 @dataclass(frozen=True)
@@ -127,42 +143,46 @@ class JaxProgram(Program):
         }
         return jax.jit(mapped, **shardings, **options)
 
-    def compile(self, keys: Key, hparams: Any) -> Programs:
-        """All programs, compiled side by side; `evaluate`, which is needed last, while the others run already."""
-        started = time.perf_counter()
+    def uncompiled(self, keys: Key, hparams: Any) -> dict[str, Uncompiled]:
+        """The four programs by name, nothing traced yet."""
         state, best = self.shapes(keys, hparams)
         number = jax.ShapeDtypeStruct((), jnp.int32)
-        chunk = (state, number, number)
-        on_cpu = jax.default_backend() == "cpu"
-
         state_specs, best_specs = self.spread.specs if self.spread else (EVERYWHERE, EVERYWHERE)
         learner_specs = getattr(state_specs, "learner", EVERYWHERE)
         chunk_specs = ((state_specs, EVERYWHERE, EVERYWHERE), (state_specs, BY_MEMBER))
 
-        def lower_chunk(learn: bool) -> Any:
-            function = functools.partial(self.repeat, learn=learn)
-            return self.spread_out(function, *chunk_specs, donate_argnums=0).lower(*chunk)
+        def warm_up(state: TrainState, stop: Array, log_iterations: Array) -> tuple[TrainState, Array]:
+            return self.repeat(state, stop, log_iterations, learn=False)
 
-        def lower_init() -> Any:
-            return self.spread_out(self.init, (BY_MEMBER, BY_MEMBER), (state_specs, best_specs)).lower(keys, hparams)
+        def advance(state: TrainState, stop: Array, log_iterations: Array) -> tuple[TrainState, Array]:
+            return self.repeat(state, stop, log_iterations, learn=True)
 
-        def lower_evaluate() -> Any:
-            specs = ((learner_specs, BY_MEMBER, EVERYWHERE, best_specs), (BY_MEMBER, best_specs))
-            return self.spread_out(self.evaluate, *specs).lower(state.learner, state.key, number, best)
+        chunk, usual = (state, number, number), FULL if self.loop.task.costly else LIGHT
+        evaluate_specs = ((learner_specs, BY_MEMBER, EVERYWHERE, best_specs), (BY_MEMBER, best_specs))
+        return {
+            "init": Uncompiled(
+                self.spread_out(self.init, (BY_MEMBER, BY_MEMBER), (state_specs, best_specs)), (keys, hparams), NONE
+            ),
+            "warm_up": Uncompiled(self.spread_out(warm_up, *chunk_specs, donate_argnums=0), chunk, usual),
+            "advance": Uncompiled(self.spread_out(advance, *chunk_specs, donate_argnums=0), chunk, usual),
+            "evaluate": Uncompiled(
+                self.spread_out(self.evaluate, *evaluate_specs), (state.learner, state.key, number, best), usual
+            ),
+        }
 
-        usual = FULL if self.loop.task.costly else LIGHT
-
-        def finish(lowered: Any, level: dict[str, Any] = usual) -> Any:
-            return lowered.compile(level if on_cpu else None)
-
+    def compile(self, keys: Key, hparams: Any) -> Programs:
+        """All programs, compiled side by side; `evaluate`, which is needed last, while the others run already."""
+        started = time.perf_counter()
+        programs = self.uncompiled(keys, hparams)
         pool = ThreadPoolExecutor(max_workers=4)
         with without_garbage_collection():
-            advance = pool.submit(finish, lower_chunk(learn=True))
-            warm_up = pool.submit(finish, lower_chunk(learn=False))
-            init = pool.submit(finish, lower_init(), NONE)
+            advance, warm_up, init = (
+                pool.submit(programs[name].compile, programs[name].lower()) for name in ("advance", "warm_up", "init")
+            )
             needed: list[Any] = [program.result() for program in (init, warm_up, advance)]
-        evaluate = pool.submit(lambda: finish(lower_evaluate()))
+        evaluate = pool.submit(lambda: programs["evaluate"].compile(programs["evaluate"].lower()))
         pool.shutdown(wait=False)
+        state, best = programs["advance"].arguments[0], programs["evaluate"].arguments[-1]
         beside = max(analysis.temp_size_in_bytes for program in needed if (analysis := program.memory_analysis()))
         begin, *rest = needed
         return Programs(

@@ -12,6 +12,7 @@ from rollax.agents.base import Agent, Learner, Memory
 from rollax.agents.players import Acting
 from rollax.envs.base import Envs, play_envs, reset_envs
 from rollax.envs.host import HostTask
+from rollax.phases import LEARNING, REMEMBERING, phase
 from rollax.shards import max_over, own_key, sum_over
 from rollax.types import Array, Key, Metrics, Observation, Transition
 
@@ -66,10 +67,12 @@ class Loop:
         """Collects a rollout, remembers it and learns; a warm-up does not learn."""
         collect_key, learn_key = self.keys(state)
         envs, rollout, episodes = self.collect(state.learner, state.envs, collect_key)
-        memory = self.agent.remember(state.memory, rollout)
+        with phase(REMEMBERING):
+            memory = self.agent.remember(state.memory, rollout)
         learner, metrics = state.learner, self.no_metrics()
         if learn:
-            learner, memory, metrics = self.agent.learn(learner, memory, rollout, learn_key)
+            with phase(LEARNING):
+                learner, memory, metrics = self.agent.learn(learner, memory, rollout, learn_key)
         state = self.conclude(state, learner, rollout, metrics, episodes, learn=learn)
         return state._replace(memory=memory, envs=envs)
 

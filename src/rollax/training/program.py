@@ -50,7 +50,8 @@ class Program(ABC):
 
     def init(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
         """A population: keys `[members]`, and hyper-parameters with the same leading axis."""
-        axes = population_axes(jax.eval_shape(self.loop.init, keys[0], jax.tree.map(lambda x: x[0], hparams)))
+        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (keys, hparams))
+        axes = population_axes(jax.eval_shape(self.loop.init, *one))
         state = jax.vmap(self.loop.init, out_axes=axes)(keys, hparams)
         return state, Best(jnp.full(keys.shape, -jnp.inf), jax.tree.map(jnp.copy, state.learner.params))
 

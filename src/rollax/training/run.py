@@ -29,6 +29,7 @@ from rollax.experiment import Experiment, differences, from_json, to_json
 from rollax.reporting.drawing import plot_runs
 from rollax.training import checkpoint, cluster, records
 from rollax.training.console import Console, warn
+from rollax.training.debugging import NO_DEBUG, Debug
 from rollax.training.evaluate import Best
 from rollax.training.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
 from rollax.training.host_program import HostProgram
@@ -60,6 +61,7 @@ def train(
     quiet: bool = False,
     compile_cache: bool = True,
     on_rows: OnRows | None = None,
+    debug: Debug = NO_DEBUG,
 ) -> Result:
     """Runs an experiment in a new folder.  Whatever is wrong with it is raised before anything is compiled.
 
@@ -69,7 +71,7 @@ def train(
         use_compile_cache()
     if experiment.loop.actors:
         raise ConfigError("actors: a run with actors is started by rollax.asynchronous.run.train, or by the command")
-    plan = make_plan(experiment)
+    plan = debug.plan(experiment)
     check_memory(plan)
     if missing := loggers_missing(experiment.record.log_to):
         raise ConfigError(missing)
@@ -78,7 +80,7 @@ def train(
     path = run_dir or unused_folder(f"{experiment.agent}_{experiment.env}")
     folder = RunFolder(cluster.from_first(str(path)), writes=cluster.is_first())
     folder.make()
-    with Lock(folder):
+    with debug.modes(), Lock(folder):
         folder.create(to_json(plan.experiment))
         return drive(plan, folder, Console(quiet or not folder.writes), None, {}, on_rows)
 

@@ -1,0 +1,1 @@
+"""What a run is to the compiler and to the machine, before and while it runs."""
