@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from rollax.cli_bench import bench_command
-from rollax.cli_report import export_command, plot_command, report_command
 from rollax.cli_inspect import inspect_command, plan_command, profile_command
+from rollax.cli_report import export_command, plot_command, report_command
 from rollax.cli_search import sweep_command, tune_command
 from rollax.errors import INTERRUPTED, ConfigError, ResourceError, RollaxError, did_you_mean
 from rollax.flags import Processes, TrainFlags, described, parse, parse_experiment, starting_experiment
