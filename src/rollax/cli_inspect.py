@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -104,6 +105,8 @@ def plan_command(arguments: list[str]) -> int:
 def profile_command(arguments: list[str]) -> int:
     """`rollax profile [AGENT] --env E [flags]`."""
     text = "Record a trace of training chunks (TensorBoard, Perfetto), and print where the time went."
+    # A GPU would launch a whole iteration as one graph, inside which a trace sees nothing.
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer=".strip()
     plan, flags = planned(arguments, ProfileFlags, "rollax profile [AGENT]", text)
     if flags.seconds <= 0 or flags.top < 1:
         raise ConfigError(f"seconds={flags.seconds} must be above 0, and top={flags.top} at least 1")
