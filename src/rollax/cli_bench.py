@@ -43,6 +43,10 @@ def bench_command(arguments: list[str]) -> int:
     if options.out:
         Path(options.out).write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found) if options.json else shown)
+    if options.plot:  # last, when everything else is safe
+        from rollax.bench.against import draw
+
+        draw(found, Path(options.plot))
     return 0
 
 
@@ -71,8 +75,6 @@ def measured(options: Bench, say: Callable[[str], None]) -> tuple[dict[str, Any]
         settings = with_budget(Settings(), options.steps) if options.steps else Settings()
         protocol = against.Protocol(options.repeats, options.seed, options.seeds, options.torch_device)
         found = against.compare(settings, options.against, protocol, say)
-        if options.plot:
-            against.draw(found, Path(options.plot))
         return found, against.show(found)
     from rollax.training.run import use_all_cores, use_compile_cache
 

@@ -280,8 +280,9 @@ def draw(found: dict[str, Any], target: Path) -> None:
     for axes, (column, title) in zip(figure.subplots(1, 2), panels, strict=True):
         all_of = [its[column] for its in found["contenders"]]
         middles = [values["median"] or 0.0 for values in all_of]
+        # No bar without a median, and no whisker to what was never reached.
         reach = [
-            (middle - (values["min"] or middle), (values["max"] or middle) - middle)
+            (middle - values["min"], (values["max"] or middle) - middle) if middle else (0.0, 0.0)
             for middle, values in zip(middles, all_of, strict=True)
         ]
         bars = axes.bar(names, middles, yerr=np.transpose(reach), width=0.6, capsize=4, color="0.6")
