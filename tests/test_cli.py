@@ -130,6 +130,10 @@ def test_exit_codes_of_environments_and_resources():
     done = command("train", "dqn", "--preset", "none", "--seeds", "1000", "--capacity", "2000000000")
     assert done.returncode == 6
     assert "--capacity" in done.stderr
+    done = command("train", "dqn", "--device", "tpu")
+    assert done.returncode == 6
+    assert done.stderr.startswith("rollax: device=tpu: JAX finds none here; leave it out")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_list_doctor_and_check_env():

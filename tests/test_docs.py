@@ -237,6 +237,14 @@ def test_tests_that_the_docs_name_exist():
             assert f"def {name}(" in tests, name
 
 
+def test_every_public_name_is_documented():
+    import rollax
+
+    text = PAGES["docs/api.md"].read_text()
+    for name in rollax.__all__:
+        assert f"| `{name}" in text, name
+
+
 def test_every_agent_has_a_page_with_a_curve():
     for name in AGENTS:
         page = (ROOT / "docs" / "agents" / f"{name}.md").read_text()

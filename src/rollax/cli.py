@@ -336,7 +336,8 @@ def doctor_command(arguments: list[str]) -> int:
         with options.joined():
             facts = machine() | (mean_over_processes() if options.distributed else {})
     except (RuntimeError, AssertionError) as error:
-        raise ResourceError(f"JAX cannot start its backend: {str(error).splitlines()[0]}") from error
+        reason = (str(error).splitlines() or ["there is no plugin for it"])[0]
+        raise ResourceError(f"JAX cannot start its backend: {reason}") from error
     if options.json:
         print(json.dumps(facts))
         return 0

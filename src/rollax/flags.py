@@ -19,12 +19,13 @@ class Processes:
     coordinator: str = ""  # Of several processes: HOST:PORT of the first, which also takes the next port.
     num_processes: int = 0  # How many they are; a scheduler such as SLURM tells it by itself.
     process_id: int = -1  # Which of them this one is, from 0.
+    device: Literal["auto", "cpu", "gpu", "tpu"] = "auto"  # What computes; by itself JAX takes a GPU or TPU if it can.
 
     def joined(self) -> Any:
-        """A context in which this process is one of several, if it is to be."""
+        """A context in which this process computes where it is to, and is one of several, if it is to be."""
         from rollax.training.cluster import Place, joined
 
-        return joined(Place(self.coordinator, self.num_processes, self.process_id))
+        return joined(Place(self.coordinator, self.num_processes, self.process_id), device=self.device)
 
 
 @dataclass(frozen=True, kw_only=True)

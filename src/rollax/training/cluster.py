@@ -65,11 +65,32 @@ def surrounded() -> bool:
     return job or "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")
 
 
+PLATFORMS = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
+EXTRAS = {"gpu": "; for NVIDIA's, pip install 'rollax[cuda13]'", "tpu": "; pip install 'rollax[tpu]'", "cpu": ""}
+
+
+def check_device(kind: str) -> None:
+    """Raises ResourceError where JAX does not compute on that kind of device."""
+    try:
+        found = jax.default_backend()
+    except (RuntimeError, AssertionError):  # the latter is how JAX says that a platform has no plugin
+        found = "none"
+    if found != kind:
+        raise ResourceError(f"device={kind}: JAX finds none here; leave it out for what is there{EXTRAS[kind]}")
+
+
 @contextmanager
-def joined(place: Place, start_seconds: float = START_SECONDS) -> Generator[None]:
-    """Within it, this process is one of several, if it is to be; must begin before JAX does anything."""
+def joined(place: Place, start_seconds: float = START_SECONDS, device: str = "auto") -> Generator[None]:
+    """Within it, this process is one of several, if it is to be, and computes on that kind of device.
+
+    Must begin before JAX does anything.
+    """
     if problems := place.problems():
         raise ConfigError(problems)
+    if device != "auto":
+        jax.config.update("jax_platforms", PLATFORMS[device])
+        if not place.coordinator and not surrounded():  # several processes must meet before JAX looks for devices
+            check_device(device)
     if place.coordinator:
         if place.processes == 1:
             yield
