@@ -26,9 +26,9 @@ from rollax.agents.names import AGENTS
 from rollax.backups import GreedyBackup, MunchausenBackup
 from rollax.envs import registry
 from rollax.envs.base import reset_envs
-from rollax.experiment import PARTS
 from rollax.networks import ScalarHead, Streams
 from rollax.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
+from rollax.parts import PARTS
 from rollax.replay import PrioritizedReplay, UniformReplay
 from rollax.ring import unpack
 from rollax.torsos import MinAtarTorso

@@ -9,8 +9,9 @@ import pytest
 
 from rollax.cli import parse_train
 from rollax.errors import ConfigError, EnvError
-from rollax.experiment import from_json, leaves, make_experiment, part_name, to_json
+from rollax.experiment import from_json, leaves, make_experiment, to_json
 from rollax.flags import starting_experiment
+from rollax.parts import part_name
 
 MODULE = """
 from dataclasses import dataclass

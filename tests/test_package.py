@@ -50,6 +50,7 @@ LEVELS = [
     {"agents.names"},
     {"envs.registry", "envs.pictures"},
     {"envs.check", "presets"},
+    {"parts"},
     {"experiment", "training.loop"},
     {"training.evaluate", "training.mesh"},
     {"training.checkpoint", "training.cluster"},

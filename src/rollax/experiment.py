@@ -16,63 +16,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from flax import linen as nn
 
 from rollax import named
-from rollax.acting import NoisyActing, QuietActing
 from rollax.agents.base import Choices
 from rollax.agents.dqn import DQNConfig, DQNHParams
 from rollax.agents.names import recipe_of
-from rollax.backups import GreedyBackup, MunchausenBackup
 from rollax.envs import registry
-from rollax.envs.hackmatrix.torso import HackMatrixTorso
-from rollax.epoch_replay import EpochReplay
 from rollax.errors import ConfigError, did_you_mean
 from rollax.limits import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
-from rollax.networks import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead
-from rollax.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
+from rollax.parts import OWN_PARTS, PARTS, fit_for, other_part, part_fields, part_name, part_of
 from rollax.presets import ENVIRONMENTS, known_as, preset_for
-from rollax.replay import PrioritizedReplay, UniformReplay
-from rollax.ring import Ring
-from rollax.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso, Torso
-from rollax.weights import FlaxWeights, TorchWeights
 
-# What may stand in a field that holds a part, by the names that files and the command line use.
-PARTS: dict[str, dict[str, Any]] = {
-    "torso": {
-        "mlp": MLP,
-        "minatar": MinAtarTorso,
-        "nature": NatureTorso,
-        "impala": ImpalaTorso,
-        "hackmatrix": HackMatrixTorso,
-    },
-    "head": {
-        "scalar": ScalarHead,
-        "categorical": CategoricalHead,
-        "quantile": QuantileHead,
-        "implicit_quantile": ImplicitQuantileHead,
-    },
-    "backup": {"greedy": GreedyBackup, "munchausen": MunchausenBackup},
-    "replay": {"uniform": UniformReplay, "prioritized": PrioritizedReplay, "epoch": EpochReplay},
-    "acting": {"noisy": NoisyActing, "quiet": QuietActing},
-    "weights": {"flax": FlaxWeights, "torch": TorchWeights},
-    "observations": {"raw": RawObservations, "normalized": NormalizedObservations},
-    "rewards": {"raw": RawRewards, "normalized": NormalizedRewards},
-}
-# Where a part of the user's own may stand, and what it must be a subclass of: `package.module:Class` is its name.
-OWN_PARTS: dict[str, type] = {
-    "torso": Torso,
-    "head": Head,
-    "backup": GreedyBackup,
-    "replay": Ring,
-}
-PART_HELP = {
-    "torso": "What turns an observation into features.",
-    "head": "What the return of an action is made of.",
-    "backup": "What a target follows after the next state.",
-    "replay": "Which past transitions come back.",
-    "acting": "Whether noise, where there is any, explores.",
-    "weights": "What the weights are at first.",
-    "observations": "How the network is shown what the agent sees.",
-    "rewards": "What is learnt from in place of rewards.",
-}
 MAIN_AGENT, MAIN_ENV, MAIN_SEEDS = "double", "CartPole-v1", 10
 
 
@@ -217,12 +169,6 @@ def leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
             yield Leaf(name, here, hints[name], value, comments.get(name, ""), traced, limits.get(name))
 
 
-def part_fields(tree: Any) -> list[str]:
-    """The names of a part's own fields; a flax module's bookkeeping is left out."""
-    hidden = {"parent", "name"} if isinstance(tree, nn.Module) else set()
-    return [item.name for item in dataclasses.fields(tree) if item.name not in hidden]
-
-
 @functools.cache
 def field_comments(part: type) -> dict[str, str]:
     """The comment behind each field of a part is its help."""
@@ -278,42 +224,6 @@ def with_parts(tree: Experiment, values: dict[str, Any]) -> tuple[Experiment, di
 def parts_of(tree: Experiment) -> dict[str, str]:
     """The fields of the agent's choices that hold a part that may be another, and the names of those parts."""
     return {slot: part_name(slot, getattr(tree.choices, slot)) for slot in PARTS if hasattr(tree.choices, slot)}
-
-
-def part_name(slot: str, part: Any) -> str:
-    """The name of a part; one of the user's own is `package.module:Class`."""
-    return next((name for name, kind in PARTS[slot].items() if kind is type(part)), named.name_of(type(part)))
-
-
-def part_of(slot: str, name: str) -> Any:
-    """The class of parts that has this name.  Raises ConfigError where nothing of that name fits the slot."""
-    if name in PARTS[slot]:
-        return PARTS[slot][name]
-    if not named.is_own(name):
-        raise ConfigError(f"{slot}={name!r} is no {slot}; {did_you_mean(name, PARTS[slot])}")
-    kind = named.find(slot, name)
-    fit_for(slot, kind)
-    return kind
-
-
-def fit_for(slot: str, kind: Any) -> None:
-    """Raises ConfigError unless parts of this class can stand in the slot."""
-    if kind in PARTS[slot].values():
-        return
-    base = OWN_PARTS.get(slot)
-    if base is None or not (isinstance(kind, type) and issubclass(kind, base)):
-        own = f", and subclasses of {base.__module__}.{base.__name__}" if base else ""
-        raise ConfigError(f"{slot}={kind!r} is no {slot}; known are {', '.join(sorted(PARTS[slot]))}{own}")
-
-
-def other_part(old: Any, kind: Any) -> Any:
-    """A part of that kind, with what was changed in the old one under the same names."""
-    if type(old) is kind:
-        return old
-    usual = type(old)()
-    fields = {item.name for item in dataclasses.fields(kind)}
-    changed = {name: getattr(old, name) for name in part_fields(old) if getattr(old, name) != getattr(usual, name)}
-    return kind(**{name: value for name, value in changed.items() if name in fields})
 
 
 def replace_at(tree: Any, path: tuple[str, ...], value: Any) -> Any:

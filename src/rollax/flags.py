@@ -63,11 +63,11 @@ def starting_experiment(agent: str | None, flags: list[str]) -> Any:
         MAIN_AGENT,
         MAIN_ENV,
         MAIN_SEEDS,
-        PARTS,
         from_json,
         make_experiment,
         with_parts,
     )
+    from rollax.parts import PARTS
     from rollax.training.folder import read_json
 
     parts = {slot: name for slot in PARTS if (name := flag_value(flags, f"--{slot}"))}
@@ -99,7 +99,8 @@ def parse_experiment(
     start: Any, flags: list[str], base: type, own: list[tuple[str, Any, Any]], program: str, description: str
 ) -> tuple[dict[str, Any], Any]:
     """The leaves of an experiment that flags set, and all that was parsed, with the fields of `base` and `own`."""
-    from rollax.experiment import PART_HELP, PARTS, leaves, parts_of
+    from rollax.experiment import leaves, parts_of
+    from rollax.parts import PART_HELP, PARTS
 
     fields: list[tuple[str, Any, Any]] = [
         described(slot, literal({**PARTS[slot], name: None}), name, PART_HELP[slot])
