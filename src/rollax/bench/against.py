@@ -276,6 +276,7 @@ def draw(found: dict[str, Any], target: Path) -> None:
 
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     names = [label(Contender(its["side"], its["seeds"])).replace(", ", "\n") for its in found["contenders"]]
+    colours = ["#3b6fd4" if its["side"] == "rollax" else "0.65" for its in found["contenders"]]
     panels = (("steps_per_second", "steps/s"), ("seconds_to_threshold", f"s to {found['settings']['threshold']:g}"))
     for axes, (column, title) in zip(figure.subplots(1, 2), panels, strict=True):
         all_of = [its[column] for its in found["contenders"]]
@@ -285,7 +286,7 @@ def draw(found: dict[str, Any], target: Path) -> None:
             (middle - values["min"], (values["max"] or middle) - middle) if middle else (0.0, 0.0)
             for middle, values in zip(middles, all_of, strict=True)
         ]
-        bars = axes.bar(names, middles, yerr=np.transpose(reach), width=0.6, capsize=4, color="0.6")
+        bars = axes.bar(names, middles, yerr=np.transpose(reach), width=0.6, capsize=4, color=colours)
         axes.bar_label(bars, [f"{middle:,.0f}" if middle else "-" for middle in middles], fontsize=8)
         axes.set_title(title, fontsize=10)
         axes.margins(y=0.15)
