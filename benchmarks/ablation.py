@@ -17,6 +17,7 @@ import rollax
 from rollax.aggregates import bootstrap
 from rollax.reporting.page import write_report
 from rollax.training.console import table
+from rollax.training.run import use_all_cores
 
 # Without a target network: its weights are those of the learner after every gradient step.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="of each seed; 0 for the preset's")
     parser.add_argument("--out", type=Path, default=Path("runs/ablation"))
     options = parser.parse_args()
+    use_all_cores()
     folders, rows = [], []
     for name, values in SETTINGS.items():
         budget = {"steps": options.steps} if options.steps else {}
