@@ -45,7 +45,7 @@ def main() -> None:
         experiment = rollax.make_experiment("dqn", seeds=options.seeds, **values, **budget)
         result = rollax.train(experiment, options.out / name.replace(" ", "_").replace("/", "by"), quiet=True)
         folders.append(result.run_dir)
-        scores = np.array([member["eval_return_mean"] for member in result.summary["members"]])
+        scores = np.array([member["eval_return_mean"] or 0.0 for member in result.summary["members"]])
         held = np.mean(result.evaluations["return_mean"][:, -5:] >= 475)
         iqm = bootstrap(scores)
         rows.append(

@@ -170,10 +170,10 @@ def draw(episodes: Array, path: str, points: int = 100) -> None:
 
     length = episodes.shape[1] // points
     sums = episodes[:, : length * points].reshape(len(episodes), points, length, 2).sum(axis=2)
-    curves = sums[..., 1] / jnp.maximum(sums[..., 0], 1)
+    curves = sums[..., 1] / sums[..., 0]  # not a number, and so not drawn, where none ended
     steps = (jnp.arange(points) + 1) * length * ENVS
     plt.plot(steps, curves.T, color="tab:blue", alpha=0.3, linewidth=1)
-    plt.plot(steps, curves.mean(axis=0), color="tab:blue", linewidth=2)
+    plt.plot(steps, jnp.nanmean(curves, axis=0), color="tab:blue", linewidth=2)
     plt.xlabel("environment steps of each seed")
     plt.ylabel("return of an episode")
     plt.savefig(path, dpi=120)

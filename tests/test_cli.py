@@ -75,6 +75,22 @@ def test_import_is_light():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+RUN_FLAGS = {
+    "train": [("--coordinator", "Of several processes"), ("--check, --no-check", "name its line")],
+    "inspect": [("--diff", "small function")],
+}
+
+
+def test_every_flag_of_a_run_is_explained():
+    for name in ("train", "inspect"):
+        shown = " ".join(command(name, "double", "--help").stdout.replace("│", " ").split())
+        for flag, text in (
+            ("--device {auto,cpu,gpu,tpu}", "What computes"),
+            *RUN_FLAGS[name],
+        ):
+            assert text in shown[shown.index(flag) :][:300], flag
+
+
 def test_help_explains_every_field_with_its_default():
     text = " ".join(command("train", "double", "--help").stdout.replace("│", " ").split())
     flags = "env seeds seed steps run-dir config preset learning-rate n-step capacity num-envs log-steps init-from"

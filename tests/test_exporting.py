@@ -105,6 +105,11 @@ def test_damage_is_noticed(run, tmp_path):
     path.write_bytes(data)
     with pytest.raises(CheckpointError, match=r"policy\.jaxexport is missing or damaged"):
         ExportedPolicy(tmp_path)(observations())
+    with pytest.raises(CheckpointError, match="damaged"):  # before the environment that it names is imported
+        ExportedPolicy(tmp_path).evaluate(2)
+    (tmp_path / "export.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="does not list its files"):
+        ExportedPolicy(tmp_path)(observations())
 
 
 def test_a_mask_is_an_argument(tmp_path):

@@ -235,9 +235,13 @@ def test_scopes_change_no_number(monkeypatch):
 
     def params():
         plan = small_plan()
-        run = jax.jit(lambda keys, hp: plan.program.repeat(
-            plan.program.init(keys, hp)[0], jnp.int32(20), jnp.int32(99), learn=False)[0])  # fmt: skip
-        return jax.tree.leaves(run(plan.keys, plan.hparams).envs.obs)
+
+        def train(keys, hparams):
+            state, _ = plan.program.init(keys, hparams)
+            state, _ = plan.program.repeat(state, jnp.int32(20), jnp.int32(99), learn=False)
+            return plan.program.repeat(state, jnp.int32(40), jnp.int32(99), learn=True)[0]
+
+        return jax.tree.leaves(jax.jit(train)(plan.keys, plan.hparams).learner.params)
 
     with_scopes = params()
     for module in (dqn, base, loop):

@@ -42,9 +42,13 @@ def runs(tmp_path_factory):
         config["choices"]["double"] = agent == "double"
         (copy / "config.json").write_text(json.dumps(config))
         summary = json.loads((copy / "summary.json").read_text()) | {"agent": agent, "env": env}
-        for member in summary["members"]:
-            member["eval_return_mean"] = float(rng.normal(-200 if env == "Acrobot-v1" else 300, 50))
         (copy / "summary.json").write_text(json.dumps(summary))
+        header, *rows = (copy / "evaluations.csv").read_text().splitlines()
+        column = header.split(",").index("return_mean")
+        cells = [row.split(",") for row in rows]
+        for row in cells:
+            row[column] = str(rng.normal(-200 if env == "Acrobot-v1" else 300, 50))
+        (copy / "evaluations.csv").write_text("\n".join([header, *(",".join(row) for row in cells)]) + "\n")
     return folder
 
 
@@ -61,6 +65,8 @@ def test_the_mean_and_its_interval_by_hand():
 def test_a_moving_average_skips_what_is_not_there():
     found = moving_average(np.array([[np.nan, 1.0, 3.0, np.nan, 8.0]]), 2)
     np.testing.assert_array_equal(found, [[np.nan, 1.0, 2.0, 3.0, 8.0]])
+    stopped = moving_average(np.array([[2.0, 4.0, np.nan, np.nan]]), 3)
+    np.testing.assert_array_equal(stopped, [[2.0, 3.0, np.nan, np.nan]])
 
 
 def test_a_profile_counts_tasks_alike():
@@ -78,6 +84,10 @@ def test_settings_are_named_by_what_tells_them_apart(runs, tmp_path):
     again = groups_of(read_runs([runs / "double_cartpole", tmp_path / "again"]))
     assert [group.method for group in again] == ["double (double_cartpole)", "double (again)"]
     config = RunFolder(tmp_path / "again").read_config()
+    config["seed"], config["record"]["log_to"] = 100, ["jsonl"]
+    (tmp_path / "again" / "config.json").write_text(json.dumps(config))
+    seeds = groups_of(read_runs([runs / "double_cartpole", tmp_path / "again"]))
+    assert [group.method for group in seeds] == ["double (double_cartpole)", "double (again)"]
     config["hparams"]["learning_rate"] = 0.25
     (tmp_path / "again" / "config.json").write_text(json.dumps(config))
     apart = groups_of(read_runs([runs / "double_cartpole", tmp_path / "again"]))
@@ -112,6 +122,24 @@ def test_success_is_the_share_of_seeds_at_the_level(runs):
     (chart,) = figures_of("success", groups_of(read_runs([runs / "double_cartpole"])))
     returns = rollax.Result(runs / "double_cartpole").evaluations["return_mean"]
     np.testing.assert_array_equal(chart.lines[0].mean, (returns >= 475).mean(axis=0))
+
+
+def test_what_is_no_run_is_left_out_and_said(runs, tmp_path, capsys):
+    (tmp_path / "other").mkdir()
+    assert len(read_runs([tmp_path / "other", runs / "double_cartpole"])) == 1
+    assert "other is no run folder: it has no config.json; it is left out" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="is no run folder"):
+        read_runs([tmp_path / "other"])
+
+
+def test_a_run_without_scores_stands_beside_one_with(runs, tmp_path):
+    """It is still running, so it has rows and no evaluation yet."""
+    shutil.copytree(runs / "dqn_Acrobot-v1", tmp_path / "young")
+    path = tmp_path / "young" / "evaluations.csv"
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    groups = groups_of(read_runs([runs / "double_cartpole", tmp_path / "young"]))
+    assert [figure.env for figure in figures_of("profile", groups)] == ["CartPole-v1"]
+    assert "Acrobot-v1" in write_report([runs / "double_cartpole", tmp_path / "young"], tmp_path / "a.html").read_text()
 
 
 def test_pictures_of_every_kind(runs, tmp_path):

@@ -64,15 +64,19 @@ def mean_band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def moving_average(curves: np.ndarray, window: int) -> np.ndarray:
-    """Each point of `[seeds, points]` as the mean of the last `window` values up to it, those that are there."""
+    """Each point of `[seeds, points]` as the mean of the last `window` values up to it, those that are there.
+
+    A seed that has no value any more has no average either.
+    """
     seen = ~np.isnan(curves)
+    over = np.cumsum(seen[:, ::-1], axis=1)[:, ::-1] == 0
     sums = np.cumsum(np.where(seen, curves, 0.0), axis=1)
     counts = np.cumsum(seen, axis=1)
     earlier = [(0, 0), (window, 0)]
     behind_sums = np.pad(sums, earlier)[:, : curves.shape[1]]
     behind_counts = np.pad(counts, earlier)[:, : curves.shape[1]]
     with np.errstate(invalid="ignore", divide="ignore"):
-        return (sums - behind_sums) / (counts - behind_counts)
+        return np.where(over, np.nan, (sums - behind_sums) / (counts - behind_counts))
 
 
 def performance_profile(

@@ -145,7 +145,7 @@ class Eval:
     epsilon: float | None = None  # Share of random actions; by default that of the run's own evaluations.
     seed: int = 0  # Of the environments; the same seed plays the same episodes.
     best: bool = False  # Play the weights of the best evaluation instead of the last.
-    json: bool = False  # Print one JSON object instead of a table.
+    json: bool = False  # Print a JSON list, an object for each member, instead of a table.
 
 
 def eval_command(arguments: list[str]) -> int:

@@ -40,9 +40,9 @@ def bench_command(arguments: list[str]) -> int:
         print(line, file=sys.stderr if options.json else sys.stdout, flush=True)
 
     found, shown = measured(options, say)
+    print(json.dumps(found) if options.json else shown)
     if options.out:
         Path(options.out).write_text(json.dumps(found, indent=2) + "\n")
-    print(json.dumps(found) if options.json else shown)
     if options.plot:  # last, when everything else is safe
         from rollax.bench.against import draw
 
@@ -60,6 +60,9 @@ def check(options: Bench) -> None:
     missing = [module for module in NEEDS.get(options.against, ()) if importlib.util.find_spec(module) is None]
     if missing:
         problems.append(f"--against {options.against} needs {missing[0]}: pip install 'rollax[{options.against}]'")
+    for name, path in (("out", options.out), ("plot", options.plot)):
+        if path and not Path(path).absolute().parent.is_dir():
+            problems.append(f"{name}={path}: there is no folder {Path(path).parent}; make it first")
     if options.plot and options.against == "none":
         problems.append("plot draws a comparison; add --against torch, sb3 or sbx")
     if problems:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rollax.errors import ConfigError, ResourceError
-from rollax.flags import parse_experiment, starting_experiment
+from rollax.flags import Where, parse_experiment, starting_experiment
 
 
 @dataclass(frozen=True, kw_only=True)
-class InspectFlags:
+class InspectFlags(Where):
     program: Literal["advance", "warm_up", "init", "evaluate"] = "advance"  # Which of the four; the training chunk.
     jaxpr: bool = False  # The program as JAX traced it.
     stablehlo: bool = False  # The program as XLA is given it.
@@ -27,13 +27,13 @@ class InspectFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanFlags:
+class PlanFlags(Where):
     measure: bool = False  # Compile, and compare with what XLA says.
     json: bool = False  # Print one JSON object.
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileFlags:
+class ProfileFlags(Where):
     seconds: float = 1.0  # How much of a run is recorded, at most; a long trace is cut.
     trace_dir: str = ""  # The folder of the trace; by default a new one below runs/.
     top: int = 15  # Operations that are listed.
@@ -41,17 +41,20 @@ class ProfileFlags:
 
 
 def planned(arguments: list[str], base: type, program: str, description: str) -> tuple[Any, Any]:
-    """The plan of the experiment that flags describe, and all flags."""
+    """The plan of the experiment that flags describe, where `rollax train` would run it, and all flags."""
     agent = arguments[0] if arguments and not arguments[0].startswith("-") else None
     flags = arguments[1:] if agent else arguments
     start = starting_experiment(agent, flags)
     values, parsed = parse_experiment(start, flags, base, [], program, description)
     from rollax.experiment import with_values
+    from rollax.training.cluster import use_device
     from rollax.training.plan import make_plan
-    from rollax.training.run import use_compile_cache
+    from rollax.training.run import use_all_cores, use_compile_cache
 
+    use_all_cores()
     if parsed.compile_cache:
         use_compile_cache()
+    use_device(parsed.device)
     return make_plan(with_values(start, values)), parsed
 
 

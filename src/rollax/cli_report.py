@@ -17,7 +17,7 @@ class Plot:
     run_dirs: Annotated[tuple[str, ...], tyro.conf.Positional]  # Folders of runs.
     out: str = ""  # The picture's path; by default curve.png in the only folder, or curves.png here.
     figures: tuple[str, ...] = ()  # Kinds of figure by name, or all: each is a picture of its own in the folder --out.
-    format: Literal["png", "svg", "pdf"] = "png"  # Of those pictures.
+    format: Literal["png", "svg", "pdf"] = "png"  # Of pictures whose name is not given by --out.
 
 
 def plot_command(arguments: list[str]) -> int:
@@ -35,7 +35,8 @@ def plot_command(arguments: list[str]) -> int:
         for path in plot_figures(options.run_dirs, names, folder, options.format):
             print(path)
         return 0
-    target = Path(options.out) if options.out else alone / "curve.png" if alone else Path("curves.png")
+    name = f"{'curve' if alone else 'curves'}.{options.format}"
+    target = Path(options.out) if options.out else alone / name if alone else Path(name)
     print(plot_runs(options.run_dirs, target))
     return 0
 

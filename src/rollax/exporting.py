@@ -135,6 +135,9 @@ def scores_of(policy: Policy, dtype: Any = jnp.float32) -> Callable[[Array], Arr
     """What the greedy action is the largest of, as a function of observations: values, or the policy's logits."""
     agent: Any = policy.agent
 
+    if not hasattr(agent, "returns") and not hasattr(agent, "judge"):
+        raise ConfigError(f"{type(agent).__name__} has no scores to write as ONNX; leave --onnx out")
+
     def scores(observations: Array) -> Array:
         obs = Observation(observations.astype(dtype))
         if hasattr(agent, "returns"):
@@ -166,15 +169,22 @@ class ExportedPolicy:
     def card(self) -> dict[str, Any]:
         """What is said of it.  Raises CheckpointError if a file is not as it was written."""
         card = read_json(Path(self.folder) / CARD, f"{self.folder} is no exported policy: it has no {CARD}")
-        for name, expected in card["files"].items():
+        listed = card.get("files", {}) if isinstance(card, dict) else {}
+        if not {CONFIG, PROGRAM} <= set(listed):
+            raise CheckpointError(f"{Path(self.folder) / CARD} does not list its files; export the policy again")
+        for name, expected in listed.items():
             path = Path(self.folder) / os.path.basename(name)
             if not path.exists() or digest(path) != expected:
                 raise CheckpointError(f"{path} is missing or damaged; export the policy again")
         return card
 
+    def verify(self) -> None:
+        """Raises CheckpointError unless every file is as it was written."""
+        _ = self.card
+
     @cached_property
     def program(self) -> jax.export.Exported:
-        assert self.card
+        self.verify()
         return jax.export.deserialize(bytearray((Path(self.folder) / PROGRAM).read_bytes()))
 
     def __call__(self, observations: Any, legal: Any = None, seed: int = 0) -> np.ndarray:
@@ -190,6 +200,7 @@ class ExportedPolicy:
 
     def evaluate(self, episodes: int, seed: int = 0) -> list[dict[str, Any]]:
         """Plays greedy episodes; a row as `rollax eval` gives for a run's member."""
+        self.verify()
         experiment = from_json(read_json(Path(self.folder) / CONFIG, f"{self.folder} has no {CONFIG}"))
         task = registry.make(experiment.env, experiment.world)
         if isinstance(task, HostTask):

@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import tyro
 
@@ -15,11 +15,15 @@ from rollax.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Processes:
+class Where:
+    device: Literal["auto", "cpu", "gpu", "tpu"] = "auto"  # What computes; by itself JAX takes a GPU or TPU if it can.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processes(Where):
     coordinator: str = ""  # Of several processes: HOST:PORT of the first, which also takes the next port.
     num_processes: int = 0  # How many they are; a scheduler such as SLURM tells it by itself.
     process_id: int = -1  # Which of them this one is, from 0.
-    device: Literal["auto", "cpu", "gpu", "tpu"] = "auto"  # What computes; by itself JAX takes a GPU or TPU if it can.
 
     def joined(self) -> Any:
         """A context in which this process computes where it is to, and is one of several, if it is to be."""
@@ -99,7 +103,7 @@ def parse_experiment(
     start: Any, flags: list[str], base: type, own: list[tuple[str, Any, Any]], program: str, description: str
 ) -> tuple[dict[str, Any], Any]:
     """The leaves of an experiment that flags set, and all that was parsed, with the fields of `base` and `own`."""
-    from rollax.experiment import leaves, parts_of
+    from rollax.experiment import field_comments, leaves, parts_of
     from rollax.parts import PART_HELP, PARTS
 
     fields: list[tuple[str, Any, Any]] = [
@@ -120,7 +124,13 @@ def parse_experiment(
         described("quiet", bool, False, "Print nothing but warnings."),
         described("compile_cache", bool, True, "Keep compiled programs on disk for the next run."),
     ]
-    form = dataclasses.make_dataclass("Flags", fields, bases=(base,), frozen=True, kw_only=True)
+    # Again as fields of their own: the comments of a base are not found by whoever writes the help.
+    kind: Any = base
+    hints, comments = get_type_hints(base), field_comments(base)
+    inherited = [
+        described(one.name, hints[one.name], one.default, comments[one.name]) for one in dataclasses.fields(kind)
+    ]
+    form = dataclasses.make_dataclass("Flags", [*fields, *inherited], bases=(base,), frozen=True, kw_only=True)
     parsed = parse(form, flags, program, description)
     return {leaf.name: getattr(parsed, leaf.name) for leaf in known}, parsed
 

@@ -29,6 +29,7 @@ from rollax.training.console import Console, warn
 from rollax.training.evaluate import Best, keep_best
 from rollax.training.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
 from rollax.training.loggers import Loggers
+from rollax.training.loggers import problems as loggers_missing
 from rollax.training.loop import Health, TrainState
 from rollax.training.plan import Plan, make_plan
 from rollax.training.program import evaluation_keys
@@ -65,6 +66,7 @@ def check(experiment: Experiment) -> Plan:
         problems.append(f"num_envs={loop.num_envs} cannot be shared out to {loop.actors} actors; try num_envs={near}")
     if loop.replay_shards > loop.actors:
         problems.append(f"replay_shards={loop.replay_shards} are more than the actors; try replay_shards={loop.actors}")
+    problems += loggers_missing(experiment.record.log_to)
     if problems:
         raise ConfigError(problems)
     plan = make_plan(replace(experiment, loop=replace(loop, actors=0, devices=1)))

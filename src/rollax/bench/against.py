@@ -17,6 +17,7 @@ from rollax.bench.settings import Settings, Side, with_budget
 from rollax.errors import ConfigError
 from rollax.processes import Child
 from rollax.training.console import table
+from rollax.training.plan import own_cores
 
 Other = Literal["torch", "sb3", "sbx"]
 NAMES = {"rollax": "rollax", "torch": "PyTorch loop", "sb3": "Stable-Baselines3", "sbx": "SBX"}
@@ -155,7 +156,7 @@ def train(settings: Settings, contender: Contender, seed: int, device: str, weig
 
 def choose_threads(settings: Settings, other: Other, protocol: Protocol, say: Callable[[str], None]) -> int:
     """One thread or all cores for PyTorch, whichever is faster in a short training; SBX computes without it."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = own_cores()
     if other == "sbx" or cores == 1:
         return 1
     short = with_budget(settings, min(TRIAL_STEPS, settings.steps))

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
+from rollax.errors import ConfigError
 from rollax.shards import DATA
 from rollax.training.plan import Plan
 from rollax.types import Array, Observation
@@ -76,6 +77,8 @@ def state_shape(agent: Any, plan: Plan) -> tuple:
 
 def view_of(agent: Any) -> Callable[[Any, Observation], Array]:
     """What the agent makes of one observation: the values of its actions, or its policy's logarithms."""
+    if not hasattr(agent, "judge") and not hasattr(agent, "returns"):
+        raise ConfigError(f"diff: {type(agent).__name__} has neither `returns` nor `judge` to show; leave --diff out")
 
     def view(params: Any, obs: Observation) -> Array:
         alone = jax.tree.map(lambda leaf: leaf[None], obs)

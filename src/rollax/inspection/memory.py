@@ -124,15 +124,6 @@ def total_bytes(plan: Plan) -> int:
     return nbytes(shapes) + sum(part.bytes for part in temporary_parts(plan, shapes[0]))
 
 
-def size(count: float) -> str:
-    """Bytes as a person reads them."""
-    for unit in ("B", "kB", "MB"):
-        if abs(count) < 1_000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1_000
-    return f"{count:.2f} GB"
-
-
 def count_of(part: Part) -> int:
     """Numbers in an array of float32 or wider, from its outline."""
     return math.prod(int(word) for word in part.outline.split("[")[1].rstrip("]").split(",") if word)

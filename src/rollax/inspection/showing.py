@@ -7,12 +7,11 @@ from typing import Any, Literal
 
 from rollax.inspection import memory
 from rollax.inspection.differences import difference
-from rollax.inspection.memory import size
 from rollax.inspection.profiling import Profile
 from rollax.inspection.programs import Cost, cost_of, count_of_a_run, flops_of_iteration, programs_of
 from rollax.training.console import table
 from rollax.training.jax_program import JaxProgram
-from rollax.training.plan import Plan, available_bytes
+from rollax.training.plan import Plan, available_bytes, memory_size
 from rollax.training.program import nbytes
 from rollax.training.records import device_name
 
@@ -84,7 +83,7 @@ def summary(plan: Plan, found: dict[str, Any]) -> str:
         steps = plan.steps_per_iteration * members
         lines += ["", f"Cost of one iteration of `{found['program']}` ({steps:,} steps of all members):"]
         rows = [
-            ["XLA's count, each loop's body once", f"{cost['flops']:,.0f} FLOPs", size(cost["bytes_accessed"])],
+            ["XLA's count, each loop's body once", f"{cost['flops']:,.0f} FLOPs", memory_size(cost["bytes_accessed"])],
         ]
         if "jaxpr_products" in cost and found["program"] == "advance":
             whole = cost["jaxpr_products"] + cost["jaxpr_others"]
@@ -94,17 +93,21 @@ def summary(plan: Plan, found: dict[str, Any]) -> str:
     if "memory" in found:
         total = sum(part["bytes"] for part in found["memory"])
         lines += ["", f"Memory: the state of {members} member{'s' * (members > 1)}"]
-        rows = [[part["name"], part["outline"], size(part["bytes"])] for part in found["memory"]]
-        lines.append(table(["part", "arrays", "bytes"], [*rows, ["all", "", size(total)]]))
+        rows = [[part["name"], part["outline"], memory_size(part["bytes"])] for part in found["memory"]]
+        lines.append(table(["part", "arrays", "bytes"], [*rows, ["all", "", memory_size(total)]]))
         if "buffers" in found:
             lines += ["", f"Memory: the buffers of `{found['program']}`"]
-            lines.append(table(["buffer", "bytes"], [[name, size(count)] for name, count in found["buffers"].items()]))
+            lines.append(
+                table(["buffer", "bytes"], [[name, memory_size(count)] for name, count in found["buffers"].items()])
+            )
     if "params" in found:
         lines += ["", "Weights of one member:"]
         parts = [memory.Part(**part) for part in found["params"]]
-        rows = [[part.name, part.outline, f"{memory.count_of(part):,}", size(part.bytes)] for part in parts]
+        rows = [[part.name, part.outline, f"{memory.count_of(part):,}", memory_size(part.bytes)] for part in parts]
         numbers, held = sum(map(memory.count_of, parts)), sum(part.bytes for part in parts)
-        lines.append(table(["array", "shape", "numbers", "bytes"], [*rows, ["all", "", f"{numbers:,}", size(held)]]))
+        lines.append(
+            table(["array", "shape", "numbers", "bytes"], [*rows, ["all", "", f"{numbers:,}", memory_size(held)]])
+        )
     return "\n".join(lines)
 
 
@@ -148,18 +151,18 @@ def needs_text(plan: Plan, found: dict[str, Any]) -> str:
         "State, exact:",
     ]
     large = sorted(found["state"], key=lambda part: -part["bytes"])
-    rows = [[part["name"], part["outline"], size(part["bytes"])] for part in large if part["bytes"] >= 1_000]
+    rows = [[part["name"], part["outline"], memory_size(part["bytes"])] for part in large if part["bytes"] >= 1_000]
     rest = sum(part["bytes"] for part in large if part["bytes"] < 1_000)
-    lines.append(table(["part", "arrays", "bytes"], [*rows, ["the rest", "", size(rest)]]))
+    lines.append(table(["part", "arrays", "bytes"], [*rows, ["the rest", "", memory_size(rest)]]))
     if found["temporary"]:
         lines += ["", "Beside it in an iteration, estimated (without convolutions):"]
-        rows = [[part["name"], part["outline"], size(part["bytes"])] for part in found["temporary"]]
+        rows = [[part["name"], part["outline"], memory_size(part["bytes"])] for part in found["temporary"]]
         lines.append(table(["part", "", "bytes"], rows))
-    lines += ["", f"Together {size(whole)}; {size(found['free_bytes'])} are free."]
+    lines += ["", f"Together {memory_size(whole)}; {memory_size(found['free_bytes'])} are free."]
     if "measured_bytes" in found:
         measured = found["measured_bytes"]
         lines.append(
-            f"Compiled: {size(measured)}, of which {size(found['measured_temporary_bytes'])} beside the state; "
+            f"Compiled: {memory_size(measured)}, of which {memory_size(found['measured_temporary_bytes'])} beside the state; "
             f"the estimate is {100 * (whole / measured - 1):+.1f} % off."
         )
     lines += ["", "What it depends on most:"]
@@ -167,7 +170,7 @@ def needs_text(plan: Plan, found: dict[str, Any]) -> str:
         value = driver["value"]
         shown = " ".join(map(str, value)) if isinstance(value, tuple) else f"{value:,}"
         share = 100 * driver["added"] / whole
-        lines.append(f"  {driver['name']}={shown}: twice as much adds {size(driver['added'])} ({share:+.0f} %)")
+        lines.append(f"  {driver['name']}={shown}: twice as much adds {memory_size(driver['added'])} ({share:+.0f} %)")
     return "\n".join(lines)
 
 

@@ -94,9 +94,10 @@ def kinds(groups: Sequence[Group]) -> list[str]:
 def figures_of(kind: str, groups: Sequence[Group]) -> list[Figure]:
     """The figures of a kind: one for each environment and, of scores, one for all together if there are several."""
     if kind in ("iqm", "profile"):
-        together = [None] if len(environments(groups)) > 1 else []
+        scored = [group for group in groups if len(group.scores)]
+        together = [None] if len(environments(scored)) > 1 else []
         make = interquartile_means if kind == "iqm" else profiles
-        return [make(groups, env) for env in [*environments(groups), *together]]
+        return [make(scored, env) for env in [*environments(scored), *together]]
     charts = (curves(kind, [group for group in groups if group.env == env], env) for env in environments(groups))
     return [chart for chart in charts if chart.lines or kind == "returns"]  # those may still come
 
@@ -132,8 +133,11 @@ def curves(kind: str, groups: Sequence[Group], env: str) -> Chart:
             continue
         x = np.nanmax(read("step"), axis=0, where=True, initial=0)[seen]
         seconds = None if evaluated else np.nanmax(group.curve("wall_seconds"), axis=0, initial=0)[seen]
-        thin = values[:0, seen] if kind == "success" else values[:, seen]
-        lines.append(Line(group.method, x, *mean_band(values[:, seen]), thin, seconds))
+        mean, low, high = mean_band(values[:, seen])
+        thin = values[:, seen]
+        if kind == "success":  # a share of few seeds: Student's t says nothing about it
+            low, high, thin = np.full_like(mean, np.nan), np.full_like(mean, np.nan), thin[:0]
+        lines.append(Line(group.method, x, mean, low, high, thin, seconds))
     level = solved if kind in ("returns", "smoothed", "evaluations") else None
     return Chart(kind, env, env, "environment steps of each seed", ylabel, lines, level)
 

@@ -85,8 +85,8 @@ class Chart {
 
   scales() {
     const lines = this.lines();
-    const xs = lines.flatMap((line) => this.axis(line));
-    const whole = xs.length ? [Math.min(...xs), Math.max(...xs)] : [0, 1];
+    const ends = lines.map((line) => this.axis(line)).flatMap((xs) => [xs[0], xs[xs.length - 1]]);
+    const whole = ends.length ? [Math.min(...ends), Math.max(...ends)] : [0, 1];
     const [x0, x1] = this.range ?? (whole[0] === whole[1] ? [whole[0] - 1, whole[1] + 1] : whole);
     let low = Infinity;
     let high = -Infinity;

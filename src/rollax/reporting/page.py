@@ -54,7 +54,7 @@ def page_of(runs: Sequence[Run], groups: Sequence[Group], films: dict[str, Path 
         "colours": colour_of(groups),
         "figures": [plain(figure, index) for index, figure in enumerate(figures)],
     }
-    script = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    script = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     body = "".join(
         [
             head_of(title, runs),

@@ -13,10 +13,14 @@ import numpy as np
 
 from rollax.errors import ConfigError
 from rollax.experiment import Leaf, leaves, parts_of, population
+from rollax.training.console import warn
 from rollax.training.result import Result
 
-# Leaves that say how long, where and how often, not how: they do not tell two settings of one agent apart.
-INCIDENTAL = {"agent", "env", "seed", "seeds"}
+# Settings that do not tell two ways to learn apart: who and where, and what is only looked at or kept.
+INCIDENTAL = {
+    "agent", "env", "seed", "seeds", "devices", "log_to", "log_steps", "eval_steps",
+    "checkpoint_seconds", "keep_checkpoints", "chunk_seconds",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,21 +76,34 @@ class Group:
     @cached_property
     def scores(self) -> np.ndarray:
         """The mean return of each seed's last evaluation; a seed that failed or was not evaluated has none."""
-        found = [self.run.result.summary["members"][member]["eval_return_mean"] for member in self.members]
-        return np.array([score for score in found if score is not None], float)
+        if not self.run.result.evaluations:
+            return np.array([])
+        members = self.run.result.summary["members"]
+        well = [member for member in self.members if members[member]["status"] != "failed"]
+        rows = self.run.result.evaluations["return_mean"][well]
+        return np.array([row[~np.isnan(row)][-1] for row in rows if not np.all(np.isnan(row))], float)
 
 
 def read_runs(run_dirs: Sequence[Path | str]) -> list[Run]:
-    """The runs of these folders, each of which must have rows by now."""
+    """The runs of these folders; what is none, or has no rows yet, is said and left out."""
     if not run_dirs:
         raise ConfigError("at least one run folder is needed, as in `rollax report runs/mine`")
     paths = [Path(path) for path in run_dirs]
     names = [path.resolve().name for path in paths]
     shown = [name if names.count(name) == 1 else str(path) for name, path in zip(names, paths, strict=True)]
-    runs = [Run(name, Result(path)) for name, path in zip(shown, paths, strict=True)]
-    for run in runs:
-        if not run.result.curves:
-            raise ConfigError(f"{run.result.run_dir} has no rows in metrics.csv yet")
+    runs, problems = [], []
+    for name, path in zip(shown, paths, strict=True):
+        run = Run(name, Result(path))
+        try:
+            if not run.result.curves:
+                raise ConfigError(f"{path} has no rows in metrics.csv yet")
+            runs.append(run)
+        except ConfigError as error:
+            problems += error.problems
+    if not runs:
+        raise ConfigError(problems)
+    for problem in problems:  # of `runs/*` some may be other things
+        warn(f"{problem}; it is left out")
     return runs
 
 
@@ -95,9 +112,9 @@ def groups_of(runs: Sequence[Run]) -> list[Group]:
     found = []
     for run in runs:
         alike = [other for other in runs if (other.agent, other.env) == (run.agent, run.env)]
-        apart = [name for name in differing(alike) if name in run.settings]
+        apart = [name for name in differing(alike) if name in run.settings and name not in INCIDENTAL]
         told = [f"{name}={shown(run.settings[name])}" for name in apart if name not in run.varied]
-        same = [other for other in alike if other is not run and other.settings == run.settings]
+        same = [other for other in alike if other is not run and set(differing([run, other])) <= INCIDENTAL]
         base = ", ".join([run.agent, *told]) + (f" ({run.name})" if same else "")
         settings: dict[str, list[int]] = {}
         for index, member in enumerate(population(run.result.experiment)):
@@ -108,8 +125,8 @@ def groups_of(runs: Sequence[Run]) -> list[Group]:
 
 
 def differing(runs: Sequence[Run]) -> list[str]:
-    """The settings that are not the same in all of these runs, what is incidental left out."""
-    names = list(dict.fromkeys(name for run in runs for name in run.settings if name not in INCIDENTAL))
+    """The settings that are not the same in all of these runs."""
+    names = list(dict.fromkeys(name for run in runs for name in run.settings))
     return [name for name in names if len({json.dumps(run.settings.get(name)) for run in runs}) > 1]
 
 

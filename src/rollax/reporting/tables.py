@@ -8,6 +8,7 @@ from html import escape
 import numpy as np
 
 from rollax.aggregates import bootstrap
+from rollax.parts import PART_HELP
 from rollax.reporting.runs import Group, Run, differing, shown
 from rollax.reporting.scales import scale_of
 from rollax.training.console import duration
@@ -139,8 +140,11 @@ def machine_section(runs: Sequence[Run]) -> str:
 def settings_section(runs: Sequence[Run]) -> str:
     apart = set(differing(runs))
     header = ["setting", "value", "what it is"]
+    told = PART_HELP | {leaf.name: leaf.help for run in runs for leaf in run.leaves}
     tables = [
-        folded(run.name, table(header, [[leaf.name, shown(leaf.value), leaf.help] for leaf in run.leaves], apart))
+        folded(
+            run.name, table(header, [[name, shown(value), told[name]] for name, value in run.settings.items()], apart)
+        )
         for run in runs
     ]
     return section("Hyper-parameters", *tables)

@@ -69,8 +69,16 @@ PLATFORMS = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
 EXTRAS = {"gpu": "; for NVIDIA's, pip install 'rollax[cuda13]'", "tpu": "; pip install 'rollax[tpu]'", "cpu": ""}
 
 
-def check_device(kind: str) -> None:
-    """Raises ResourceError where JAX does not compute on that kind of device."""
+def use_device(kind: str, *, check: bool = True) -> None:
+    """Has JAX compute on that kind of device; `auto` leaves it to JAX.  Must come before JAX does anything.
+
+    Raises ResourceError where there is none, unless it is too early to look.
+    """
+    if kind == "auto":
+        return
+    jax.config.update("jax_platforms", PLATFORMS[kind])
+    if not check:
+        return
     try:
         found = jax.default_backend()
     except (RuntimeError, AssertionError):  # the latter is how JAX says that a platform has no plugin
@@ -87,10 +95,7 @@ def joined(place: Place, start_seconds: float = START_SECONDS, device: str = "au
     """
     if problems := place.problems():
         raise ConfigError(problems)
-    if device != "auto":
-        jax.config.update("jax_platforms", PLATFORMS[device])
-        if not place.coordinator and not surrounded():  # several processes must meet before JAX looks for devices
-            check_device(device)
+    use_device(device, check=not place.coordinator and not surrounded())  # several must meet before JAX looks
     if place.coordinator:
         if place.processes == 1:
             yield

@@ -86,7 +86,9 @@ class Console:
             from rich.console import Console as Terminal
             from rich.live import Live
 
-            self.live = Live(view, console=Terminal(file=self.out), refresh_per_second=8)
+            # A warning goes above the view, unless somebody collects warnings elsewhere.
+            together = sys.stderr.isatty()
+            self.live = Live(view, console=Terminal(file=self.out), refresh_per_second=8, redirect_stderr=together)
             self.live.start()
         self.live.update(view)
 

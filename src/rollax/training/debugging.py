@@ -79,7 +79,10 @@ class Debug:
         except RollaxError:
             raise
         except Exception as error:
-            raise self.explained(error) from error
+            explained = self.explained(error)
+            if explained is error:
+                raise
+            raise explained from error
         finally:
             for name, value in before.items():
                 jax.config.update(name, value)

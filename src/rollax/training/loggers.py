@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -17,7 +18,6 @@ from rollax.errors import ConfigError
 from rollax.training.console import warn
 from rollax.training.folder import RunFolder, write_text
 
-LoggerName = Literal["jsonl", "tensorboard", "wandb"]
 Row = dict[str, Any]
 Kind = Literal["train", "eval"]
 OnRows = Callable[[str, list[Row]], None]  # kind, and rows as in metrics.csv ("train") or evaluations.csv ("eval")
@@ -48,10 +48,10 @@ class Loggers:
     def __init__(self, names: Iterable[str], folder: RunFolder, config: Row, step: int, own: OnRows | None = None):
         """`step` is where the run goes on: what a log holds from later is taken back where it can be."""
         self.running: dict[str, Logger] = {}
+        if not folder.writes:  # of several processes one tells
+            return
         if own is not None:
             self.running["on_rows"] = OwnFunction(own)
-        if not folder.writes:
-            return
         missing = problems(names)
         if missing:
             raise ConfigError(missing)
@@ -72,7 +72,10 @@ class Loggers:
         try:
             action()
         except Exception as error:  # whatever it is, it is not the run's
-            self.running.pop(name, None)
+            failed = self.running.pop(name, None)
+            if failed is not None:
+                with suppress(Exception):
+                    failed.close("failed")
             reason = (str(error).splitlines() or [""])[0]
             warn(f"{name} has failed and is left out from here on; the run goes on: {type(error).__name__}: {reason}")
 
@@ -120,8 +123,8 @@ class TensorBoard:
         from tensorboardX import SummaryWriter
 
         self.path: Path = folder.path / "tensorboard"
-        # What lies behind the purged step is hidden by TensorBoard from then on.
-        self.make = lambda name: SummaryWriter(str(self.path / name), purge_step=step + 1 if step else None)
+        # What an earlier part of the run wrote from this step on is hidden by TensorBoard.
+        self.make = lambda name: SummaryWriter(str(self.path / name), purge_step=step + 1)
         self.writers: dict[str, Any] = {"mean": self.make("mean")}
         if not step:
             self.writers["mean"].add_text("config", f"```json\n{json.dumps(config, indent=1)}\n```")

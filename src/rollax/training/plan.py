@@ -284,7 +284,10 @@ def own_cores() -> int:
 
 
 def memory_size(count: float) -> str:
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+    """Bytes as a person reads them."""
+    units = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
+    name, unit = next(((name, unit) for name, unit in units.items() if abs(count) >= unit), ("B", 1))
+    return f"{count / unit:.1f} {name}" if name != "B" and abs(count) < 100 * unit else f"{count / unit:.0f} {name}"
 
 
 def keys_and_hparams(experiment: Experiment, members: list[Member]) -> tuple[Key, Any]:

@@ -190,6 +190,8 @@ def compile_programs(session: Session) -> Programs:
     session.console.say(
         f"Compiled in {programs.compile_seconds:.1f} s; the run takes {memory_size(programs.memory_bytes)}."
     )
+    if session.console.terminal:
+        session.console.wait("First steps")
     return programs
 
 
@@ -320,6 +322,7 @@ def save(session: Session, state: TrainState, best: Best, step: int) -> None:
     meta = {"step": step, "config": to_json(plan.experiment), "times": asdict(times)}
     session.folder.save_checkpoint(step, {"train": state, "best": best}, meta, plan.experiment.record.keep_checkpoints)
     session.saved_step = step
+    write_summary(session, "running", step, None)
 
 
 def finish(session: Session, state: TrainState, iteration: int, heard: int) -> Result:
