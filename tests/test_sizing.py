@@ -43,7 +43,7 @@ def test_a_run_that_is_too_large_anyway_is_told(memory):
     memory(10)
     experiment, line = sizing.fit_to_device(ppo(num_envs=8))
     assert experiment.loop.num_envs == 1
-    assert line == "auto-tune: num_envs=1 (was 8); even so few take more than half of the 0 B that are free"
+    assert line == "auto-tune: num_envs=1 (was 8); even so few take more than half of the 10 B that are free"
 
 
 def test_the_length_of_the_run_sets_a_limit(memory):

@@ -160,9 +160,9 @@ def needs_text(plan: Plan, found: dict[str, Any]) -> str:
         lines.append(table(["part", "", "bytes"], rows))
     lines += ["", f"Together {memory_size(whole)}; {memory_size(found['free_bytes'])} are free."]
     if "measured_bytes" in found:
-        measured = found["measured_bytes"]
+        measured, beside = found["measured_bytes"], memory_size(found["measured_temporary_bytes"])
         lines.append(
-            f"Compiled: {memory_size(measured)}, of which {memory_size(found['measured_temporary_bytes'])} beside the state; "
+            f"Compiled: {memory_size(measured)}, of which {beside} beside the state; "
             f"the estimate is {100 * (whole / measured - 1):+.1f} % off."
         )
     lines += ["", "What it depends on most:"]
