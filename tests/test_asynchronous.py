@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 from rollax.asynchronous.actor import Actor, epsilon_of
 from rollax.asynchronous.memory import FlatReplay
 from rollax.cli import run_command
+from rollax.errors import PREEMPTED
 from rollax.experiment import make_experiment, to_json
 from rollax.ring import Batch
 from rollax.training.folder import RunFolder
@@ -95,10 +97,33 @@ def test_what_does_not_go_with_actors_is_refused(flags, told, capsys):
 
 
 def test_a_run_goes_on_without_an_actor_and_can_be_played(tmp_path):
-    """One actor is killed on the way; the run says so, replaces it, and ends."""
+    """One actor is killed on the way; the run says so, replaces it, and goes on until it is asked to stop."""
     flags = ["--preset", "none", "--num-envs", "4", "--rollout-length", "4", "--hidden", "8", "--capacity", "1600"]
-    size = ["--batch-size", "8", "--warm-up-steps", "64", "--steps", "12000", "--eval-episodes", "4", "--actors", "2"]
-    command = [sys.executable, "-m", "rollax", "train", "apex", *flags, *size, "--run-dir", str(tmp_path / "run")]
+    size = [
+        "--batch-size",
+        "8",
+        "--warm-up-steps",
+        "64",
+        "--steps",
+        str(10**8),
+        "--eval-episodes",
+        "4",
+        "--actors",
+        "2",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "rollax",
+        "train",
+        "apex",
+        *flags,
+        *size,
+        "--actors",
+        "2",
+        "--run-dir",
+        str(tmp_path / "run"),
+    ]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     victims: list[str] = []
@@ -107,12 +132,15 @@ def test_a_run_goes_on_without_an_actor_and_can_be_played(tmp_path):
         found = subprocess.run(["pgrep", "-f", "^ray::Actor.run"], capture_output=True, text=True, check=False)
         victims = found.stdout.split()
     subprocess.run(["kill", "-9", victims[0]], check=True)
+    assert running.stderr is not None
+    told = next(line for line in running.stderr if "an actor was lost" in line)
+    assert "1 so far" in told
+    running.send_signal(signal.SIGTERM)
     err = running.communicate(timeout=180)[1]
-    assert running.returncode == 0, err
-    assert "an actor was lost" in err
+    assert running.returncode == PREEMPTED, err
     folder = RunFolder(tmp_path / "run")
     rows = folder.read_table(folder.metrics)
     assert rows[-1]["lost"] == "1"
     assert float(rows[-1]["updates"]) > 0
-    assert json.loads(folder.summary.read_text())["status"] == "finished"
+    assert json.loads(folder.summary.read_text())["status"] == "interrupted"
     assert run_command("eval", [str(folder.path), "--episodes", "2"]) == 0

@@ -49,8 +49,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def turned(match: re.Match[str]) -> str:
         path = repository_path(page.file.src_uri, match[2])
-        target = posixpath.relpath(page_of(path), here) if path else match[2]
-        return match[1] + target + (match[3] or "") + match[4]
+        site = path.removeprefix("docs/") if path.startswith("docs/") else page_of(path)
+        return match[1] + posixpath.relpath(site, here or ".") + (match[3] or "") + match[4]
 
     return LINK.sub(turned, markdown)
 
@@ -62,13 +62,14 @@ def on_page_content(content: str, **_: Any) -> str:
 
 def outside(source: str, markdown: str) -> list[str]:
     """The files outside `docs` that a page links to, by their paths in the repository."""
-    return [path for match in LINK.finditer(markdown) if (path := repository_path(source, match[2]))]
+    paths = (repository_path(source, match[2]) for match in LINK.finditer(markdown))
+    return [path for path in paths if not path.startswith("docs/")]
 
 
-def repository_path(source: str, target: str) -> str | None:
-    """Where a link from a page leads in the repository; None if it stays in `docs`."""
-    path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(source), target))
-    return None if path.startswith("docs/") else path
+def repository_path(source: str, target: str) -> str:
+    """Where a link from a page leads in the repository."""
+    own = source.removeprefix("repository/") if source.startswith("repository/") else f"docs/{source}"
+    return posixpath.normpath(posixpath.join(posixpath.dirname(own), target))
 
 
 def page_of(path: str) -> str:
