@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+TOOLS := .venv/.tools
 WORKERS ?= 2
 
 .PHONY: install train test lint docs browser clean
@@ -11,21 +12,27 @@ install: $(STAMP)
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	touch $(STAMP)
+
+# Everything that tests, lint and the site need: all extras, with PyTorch and Ray.
+$(TOOLS): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $(STAMP) $(TOOLS)
 
 train: install
 	$(BIN)/rollax train
 
-lint: install
+lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/ty check
 
-test: install lint
+test: $(TOOLS) lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-docs: install
+docs: $(TOOLS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet: then warnings would not count
 
 browser:
