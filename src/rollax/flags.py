@@ -126,9 +126,11 @@ def parse_experiment(
     ]
     # Again as fields of their own: the comments of a base are not found by whoever writes the help.
     kind: Any = base
-    hints, comments = get_type_hints(base), field_comments(base)
+    hints, comments = get_type_hints(base, include_extras=True), field_comments(base)
     inherited = [
-        described(one.name, hints[one.name], one.default, comments[one.name]) for one in dataclasses.fields(kind)
+        described(one.name, hints[one.name], one.default, comments[one.name])
+        for one in dataclasses.fields(kind)
+        if one.name in comments and one.default is not dataclasses.MISSING
     ]
     form = dataclasses.make_dataclass("Flags", [*fields, *inherited], bases=(base,), frozen=True, kw_only=True)
     parsed = parse(form, flags, program, description)
