@@ -138,6 +138,7 @@ def test_the_wheel_works_outside_the_clone(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
         assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
+        assert {"rollax/reporting/page.css", "rollax/reporting/page.js"} <= set(archive.namelist())
     code = (
         "import rollax, sys; assert 'site' in rollax.__file__, rollax.__file__;"
         "e = rollax.make_experiment('dqn', preset='none', steps=400, warm_up_steps=100, capacity=800, num_envs=4,"
