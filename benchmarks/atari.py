@@ -19,12 +19,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.cli import parse_train
+from rollax.commands.cli import parse_train
 from rollax.envs.atari import Atari, AtariEnvs, rom_of
-from rollax.experiment import make_experiment, with_values
-from rollax.training.plan import make_plan
-from rollax.training.program import LOG_ROWS
-from rollax.training.run import use_compile_cache
+from rollax.experiment.experiment import make_experiment, with_values
+from rollax.programs.plan import make_plan
+from rollax.programs.program import LOG_ROWS
+from rollax.runs.run import use_compile_cache
 
 
 class Alone:

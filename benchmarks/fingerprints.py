@@ -19,68 +19,56 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SMALL = "--steps 3000 --num-envs 8 --hidden 16 --eval-episodes 4 --seeds 2".split()
-REPLAY = [*SMALL, *"--warm-up-steps 400 --capacity 2000 --batch-size 32".split()]
+SMALL = "--steps 3000 --num-envs 8 --hidden 16 --eval-episodes 4 --seeds 2"
+REPLAY = f"{SMALL} --warm-up-steps 400 --capacity 2000 --batch-size 32"
+ROLLOUTS = f"{SMALL} --rollout-length 16 --minibatches 4"
+HUNT = "--env TreasureHunt-v0 --steps 400 --hidden 24 --eval-episodes 2 --agents 3"
+EPOCHS = f"{HUNT} --shared-hidden 24 --batch-size 64 --capacity 512"
+SHARED_HUNT = f"{HUNT} --learners shared --num-envs 4 --warm-up-steps 60 --capacity 1200 --batch-size 16"
+FRAMES = "--filters 4 --windows 8 --strides 8 --steps 1200 --gradient-steps 2 --eval-episodes 2 --max-frames 900"
 FAMILY = (
     "dqn", "double", "dueling", "n_step", "prioritized", "noisy", "c51", "qr", "iqn", "munchausen", "rainbow", "apex",
     "irainbow",
 )  # fmt: skip
-ROLLOUTS = "--rollout-length 16 --minibatches 4".split()
-HUNT = "--env TreasureHunt-v0 --steps 400 --hidden 24 --eval-episodes 2 --agents 3".split()
-EPOCHS = [*HUNT, *"--shared-hidden 24 --batch-size 64 --capacity 512".split()]
-FRAMES = "--filters 4 --windows 8 --strides 8 --hidden 16 --max-episode-steps 60".split()
 
 # The arguments of `rollax`, for one command or for several that follow on one another; `--run-dir` is added.
-CASES: dict[str, list[list[str]]] = {
-    **{agent: [["train", agent, *REPLAY]] for agent in FAMILY},
-    "pqn": [["train", "pqn", *SMALL, *ROLLOUTS]],
-    "ppo": [["train", "ppo", *SMALL, *ROLLOUTS]],
-    "ppo, all normalised": [
-        ["train", "ppo", *SMALL, *ROLLOUTS, *"--observations normalized --rewards normalized --kl-limit 0.01".split()]
-    ],
-    "settings x seeds": [["train", "double", *REPLAY, "--learning-rate", "1e-3", "3e-3"]],
-    "resumed": [["train", "rainbow", *REPLAY], ["resume", "--steps", "4000"]],
-    "two devices, one member": [["train", "prioritized", *REPLAY, *"--seeds 1 --devices 2".split()]],
-    "two devices, ppo": [["train", "ppo", *SMALL, *ROLLOUTS, *"--seeds 1 --devices 2".split()]],
-    "MinAtar, pqn": [
-        ["train", "pqn", "--env", "Breakout-MinAtar", *SMALL, *ROLLOUTS, "--channels", "4", "--seeds", "1"]
-    ],
-    "HackMatrix, ppo": [
-        ["train", "ppo", "--env", "HackMatrix-v0", *SMALL, *ROLLOUTS]
-        + "--steps 512 --channels 4 --depth 1 --seeds 1 --max-episode-steps 20".split()
-    ],
-    "Gymnasium, double": [["train", "double", "--env", "gymnasium:CartPole-v1", *REPLAY, "--seeds", "1"]],
-    "Gymnasium, ppo": [["train", "ppo", "--env", "gymnasium:CartPole-v1", *SMALL, *ROLLOUTS, "--seeds", "1"]],
-    "Gymnasium, resumed": [
-        ["train", "n_step", "--env", "gymnasium:CartPole-v1", *REPLAY, "--seeds", "1"],
-        ["resume", "--steps", "4000"],
-    ],
-    "Atari, prioritised frames": [
-        ["train", "prioritized", "--env", "ALE/Pong-v5", *REPLAY, *FRAMES]
-        + "--steps 1200 --gradient-steps 2 --seeds 1 --eval-episodes 2 --max-frames 900".split()
-    ],
-    "treasure hunt, in turn": [["train", "irainbow", *EPOCHS]],
-    "treasure hunt, at once": [["train", "irainbow", *EPOCHS, "--obs-timing", "simultaneous"]],
-    "treasure hunt, reference": [
-        ["train", "irainbow", *EPOCHS, "--stale-frames", "512", "--preset", "irainbow/TreasureHunt-v0/reference"]
-    ],
-    "treasure hunt, one learner": [
-        ["train", "double", *HUNT, *"--learners shared --num-envs 4 --warm-up-steps 60 --capacity 1200".split()]
-        + "--batch-size 16 --obs-timing simultaneous".split()
-    ],
+CASES: dict[str, tuple[str, ...]] = {
+    **{agent: (f"train {agent} {REPLAY}",) for agent in FAMILY},
+    "pqn": (f"train pqn {ROLLOUTS}",),
+    "ppo": (f"train ppo {ROLLOUTS}",),
+    "ppo, normalised": (f"train ppo {ROLLOUTS} --observations normalized --rewards normalized --kl-limit 0.01",),
+    "settings x seeds": (f"train double {REPLAY} --learning-rate 1e-3 3e-3",),
+    "resumed": (f"train rainbow {REPLAY}", "resume --steps 4000"),
+    "two devices, one member": (f"train prioritized {REPLAY} --seeds 1 --devices 2",),
+    "two devices, ppo": (f"train ppo {ROLLOUTS} --seeds 1 --devices 2",),
+    "MinAtar, pqn": (f"train pqn --env Breakout-MinAtar {ROLLOUTS} --channels 4 --seeds 1",),
+    "HackMatrix, ppo": (
+        f"train ppo --env HackMatrix-v0 {ROLLOUTS} --steps 512 --channels 4 --depth 1 --seeds 1 --max-episode-steps 20",
+    ),
+    "Gymnasium, double": (f"train double --env gymnasium:CartPole-v1 {REPLAY} --seeds 1",),
+    "Gymnasium, ppo": (f"train ppo --env gymnasium:CartPole-v1 {ROLLOUTS} --seeds 1",),
+    "Gymnasium, resumed": (f"train n_step --env gymnasium:CartPole-v1 {REPLAY} --seeds 1", "resume --steps 4000"),
+    "Atari, prioritised frames": (
+        f"train prioritized --env ALE/Pong-v5 {REPLAY} {FRAMES} --seeds 1 --max-episode-steps 60",
+    ),
+    "treasure hunt, in turn": (f"train irainbow {EPOCHS}",),
+    "treasure hunt, at once": (f"train irainbow {EPOCHS} --obs-timing simultaneous",),
+    "treasure hunt, reference": (
+        f"train irainbow {EPOCHS} --stale-frames 512 --preset irainbow/TreasureHunt-v0/reference",
+    ),
+    "treasure hunt, one learner": (f"train double {SHARED_HUNT} --obs-timing simultaneous",),
 }
 
 
-def fingerprint(source: Path, commands: list[list[str]], folder: Path) -> str:
+def fingerprint(source: Path, commands: tuple[str, ...], folder: Path) -> str:
     """The hashes of all members, joined; the last line of what went wrong where there are none."""
     environment = os.environ | {"PYTHONPATH": str(source), "JAX_PLATFORMS": "cpu"}
-    for command in commands:
-        place = [str(folder)] if command[0] == "resume" else ["--run-dir", str(folder)]
-        whole = [sys.executable, "-m", "rollax", command[0]]
-        whole += [*place, *command[1:]] if command[0] == "resume" else [*command[1:], *place]
-        done = subprocess.run(
-            [*whole, "--quiet"], cwd=folder.parent, env=environment, capture_output=True, text=True, check=False
-        )
+    for line in commands:
+        command, *flags = line.split()
+        place = [str(folder)] if command == "resume" else [*flags[:1], "--run-dir", str(folder)]
+        rest = flags if command == "resume" else flags[1:]
+        whole = [sys.executable, "-m", "rollax", command, *place, *rest, "--quiet"]
+        done = subprocess.run(whole, cwd=folder.parent, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             return f"exit {done.returncode}: {[*done.stderr.strip().splitlines(), ''][-1][:200]}"
     members = json.loads((folder / "summary.json").read_text())["members"]
@@ -100,7 +88,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rev", help="the commit that the working tree is compared with")
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES), help="these cases alone")
-    parser.add_argument("--json", type=Path, help="a file for all hashes; those of REV are taken from it if it has them")
+    parser.add_argument(
+        "--json", type=Path, help="a file for the hashes of REV, which are taken from it if it has them"
+    )
     options = parser.parse_args()
     rev = subprocess.check_output(["git", "rev-parse", options.rev], cwd=ROOT, text=True).strip()
     known = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
@@ -118,7 +108,9 @@ def main() -> int:
     after = fingerprints(ROOT / "src", options.only)
     print(f"| case | {rev[:10]} | working tree | |\n|---|---|---|---|")
     for name in options.only:
-        print(f"| {name} | {before[name]} | {after[name]} | {'equal' if before[name] == after[name] else 'DIFFERENT'} |")
+        print(
+            f"| {name} | {before[name]} | {after[name]} | {'equal' if before[name] == after[name] else 'DIFFERENT'} |"
+        )
     differ = [name for name in options.only if before[name] != after[name]]
     print(f"{len(options.only) - len(differ)} of {len(options.only)} equal")
     return 1 if differ else 0

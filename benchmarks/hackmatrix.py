@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.envs import registry
-from rollax.envs.base import Task, reset_envs
+from rollax.envs.protocol import Task, reset_envs
 from rollax.envs.random_play import random_play
 from rollax.types import Array, Key
 

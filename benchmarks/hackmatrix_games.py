@@ -18,8 +18,8 @@ import numpy as np
 import rollax
 from rollax.envs import registry
 from rollax.envs.hackmatrix import HackMatrix
-from rollax.experiment import population
-from rollax.training.result import Result
+from rollax.experiment.experiment import population
+from rollax.runs.result import Result
 from rollax.types import Array, Key, Observation
 
 

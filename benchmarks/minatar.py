@@ -17,8 +17,8 @@ from pathlib import Path
 import jax
 
 import rollax
-from rollax.aggregates import bootstrap
-from rollax.presets import MINATAR_GAMES
+from rollax.experiment.presets import MINATAR_GAMES
+from rollax.rules.aggregates import bootstrap
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from bare_loop import BATCH, CAPACITY, HIDDEN, NUM_ENVS, make_bare_loop
 
-from rollax.experiment import make_experiment
-from rollax.training.plan import make_plan
+from rollax.experiment.experiment import make_experiment
+from rollax.programs.plan import make_plan
 
 WARM_UP = 32  # iterations
 

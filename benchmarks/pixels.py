@@ -21,13 +21,13 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from rollax import torsos
 from rollax.agents.base import make_optimizer
 from rollax.agents.dqn import DQNConfig, DQNHParams, DQNLearner
-from rollax.experiment import make_experiment
-from rollax.ring import Batch
-from rollax.training.plan import make_plan
-from rollax.training.program import LIGHT
+from rollax.experiment.experiment import make_experiment
+from rollax.memory.ring import Batch
+from rollax.networks import torsos
+from rollax.programs.plan import make_plan
+from rollax.programs.program import LIGHT
 from rollax.types import EnvSpec, Observation
 
 FORMS = ("nn.Conv", "rollax")

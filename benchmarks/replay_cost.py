@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.bench.replay_work import SPEC, full, working
-from rollax.replay import PrioritizedReplay, Replay, UniformReplay
-from rollax.training.program import nbytes
+from rollax.memory.replay import PrioritizedReplay, Replay, UniformReplay
+from rollax.programs.program import nbytes
+from rollax.tools.bench.replay_work import SPEC, full, working
 
 CAPACITIES = (10_000, 100_000, 1_000_000)
 STEPS, ROUNDS = 2_000, 7

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 
-from rollax.comparison.measure import SUFFIX, Worker
-from rollax.comparison.settings import TYPICAL_EPSILON
-from rollax.experiment import make_experiment
-from rollax.training.console import table
+from rollax.experiment.experiment import make_experiment
+from rollax.runs.console import table
+from rollax.tools.comparison.measure import SUFFIX, Worker
+from rollax.tools.comparison.settings import TYPICAL_EPSILON
 
 WARM_UP = 8  # epochs: all modes learn by then
 

@@ -20,12 +20,12 @@ import optax
 
 from rollax.agents.base import blank_features, linear, own_axes
 from rollax.envs import registry
-from rollax.envs.base import Envs, Task, reset_envs, step_envs
-from rollax.networks import QNetwork, ScalarHead, Streams
-from rollax.policies import epsilon_greedy, greedy
-from rollax.replay import UniformReplay
-from rollax.ring import Batch
-from rollax.torsos import MLP
+from rollax.envs.protocol import Envs, Task, reset_envs, step_envs
+from rollax.memory.replay import UniformReplay
+from rollax.memory.ring import Batch
+from rollax.networks.networks import QNetwork, ScalarHead, Streams
+from rollax.networks.torsos import MLP
+from rollax.rules.policies import epsilon_greedy, greedy
 from rollax.types import Array, Key, Observation, Params
 
 # Choices.  They are Python values, so they are fixed when the program is compiled.

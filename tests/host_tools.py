@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.envs.host import HostStep, HostTask
-from rollax.training.host_pieces import HostLoop
-from rollax.training.host_program import HostEvaluator, HostProgram
+from rollax.programs.host import HostEvaluator, HostProgram
+from rollax.programs.host_pieces import HostLoop
 from rollax.types import Observation
 
 STACK, SIDE = 3, 2

@@ -13,15 +13,15 @@ from jax.sharding import PartitionSpec
 
 import rollax
 from rollax.agents.dqn import DQN, DQNConfig, DQNHParams
-from rollax.experiment import make_experiment
-from rollax.replay import Sample
-from rollax.ring import Batch
-from rollax.shards import DATA
-from rollax.training.checkpoint import flatten, params_sha256
-from rollax.training.folder import RunFolder
-from rollax.training.mesh import Grid, mesh_of
-from rollax.training.plan import make_plan, make_program, spread_over
-from rollax.training.run import use_compile_cache
+from rollax.experiment.experiment import make_experiment
+from rollax.memory.replay import Sample
+from rollax.memory.ring import Batch
+from rollax.programs.mesh import Grid, mesh_of
+from rollax.programs.plan import make_plan, make_program, spread_over
+from rollax.runs.checkpoint import flatten, params_sha256
+from rollax.runs.folder import RunFolder
+from rollax.runs.run import use_compile_cache
+from rollax.tracing import DATA
 from rollax.types import EnvSpec, Observation
 
 SMALL = {"env": "CartPole-v1", "preset": "none", "eval_episodes": 4, "steps": 2_048}
@@ -133,8 +133,8 @@ def devices_may_change(folder: Path) -> dict:
 
 
 def restored(folder: Path):
-    from rollax.experiment import from_json
-    from rollax.training import checkpoint
+    from rollax.experiment.experiment import from_json
+    from rollax.runs import checkpoint
 
     plan = make_plan(from_json(RunFolder(folder).read_config()))
     path, _ = RunFolder(folder).newest_good_checkpoint()

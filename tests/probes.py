@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rollax.envs.adapters import to_task
-from rollax.envs.base import Task
+from rollax.envs.protocol import Task
 from rollax.types import Observation
 
 

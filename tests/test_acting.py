@@ -9,9 +9,9 @@ import pytest
 from probes import Constant, task
 from training_tools import small, stack_hparams
 
-from rollax.acting import QuietActing
+from rollax.agents.acting import QuietActing
+from rollax.networks.weights import TorchWeights
 from rollax.types import Observation
-from rollax.weights import TorchWeights
 
 
 def made(**changes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rollax.aggregates import bootstrap, interquartile_mean
+from rollax.rules.aggregates import bootstrap, interquartile_mean
 
 
 def test_interquartile_mean_by_hand():

@@ -12,13 +12,13 @@ import jax
 import numpy as np
 import pytest
 
-from rollax.asynchronous.actor import Actor, epsilon_of
-from rollax.asynchronous.memory import FlatReplay
-from rollax.cli import run_command
+from rollax.commands.cli import run_command
 from rollax.errors import PREEMPTED
-from rollax.experiment import make_experiment, to_json
-from rollax.ring import Batch
-from rollax.training.folder import RunFolder
+from rollax.experiment.experiment import make_experiment, to_json
+from rollax.memory.ring import Batch
+from rollax.programs.actors import Actor, epsilon_of
+from rollax.programs.flat_replay import FlatReplay
+from rollax.runs.folder import RunFolder
 from rollax.types import Observation
 
 

@@ -11,11 +11,12 @@ import pytest
 from test_cli import command, summary
 
 import rollax
-from rollax.cli import run_command
-from rollax.envs import atari, gymnasium_envs, registry
+from rollax.commands.cli import run_command
+from rollax.envs import atari, registry
+from rollax.envs import gymnasium as gymnasium_envs
 from rollax.envs.atari import Atari, AtariEnvs
 from rollax.errors import ConfigError
-from rollax.watching import watch
+from rollax.reports.films import watch
 
 
 def tape(game, steps, seed=0):
@@ -139,7 +140,7 @@ def test_twenty_thousand_steps_of_a_game(tmp_path, capfd):
     assert trained.returncode == 0, trained.stderr
     assert "protocol: frame_skip 4, stack 4, noops 30, sticky 0.25, life_loss True" in trained.stdout
     assert summary(folder)["protocol"]["evaluation_epsilon"] == 0.01
-    result = rollax.training.result.Result(folder)
+    result = rollax.runs.result.Result(folder)
     assert np.nanmean(result.curves["episodes"]) > 0
     assert np.nanmax(result.curves["episode_return_mean"]) >= 1
     assert rollax.resume(folder, steps=20_992).exit_code == 0
@@ -234,7 +235,7 @@ def test_numbers_as_observations_become_flags():
 
 
 def test_check_env_looks_outside(capsys):
-    from rollax.cli import run_command
+    from rollax.commands.cli import run_command
 
     assert run_command("check-env", ["ALE/Pong-v5", "--steps", "5"]) == 0
     assert "80 random steps in 16 environments outside JAX" in capsys.readouterr().out

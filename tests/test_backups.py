@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rollax.backups import GreedyBackup, MunchausenBackup
+from rollax.rules.backups import GreedyBackup, MunchausenBackup
 from rollax.types import Observation
 
 Q = jnp.array([[1.0, 3.0, 2.0], [5.0, 4.0, 9.0]])

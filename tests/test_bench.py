@@ -12,15 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rollax.bench import against, throughput
-from rollax.bench.settings import Course, Settings, with_budget
-from rollax.cli import run_command
+from rollax.commands.cli import run_command
 from rollax.envs import registry
-from rollax.envs.base import reset_envs
+from rollax.envs.protocol import reset_envs
 from rollax.envs.random_play import random_play
 from rollax.errors import ConfigError
-from rollax.ring import Batch as RingBatch
-from rollax.training.plan import make_plan
+from rollax.memory.ring import Batch as RingBatch
+from rollax.programs.plan import make_plan
+from rollax.tools.bench import against, throughput
+from rollax.tools.bench.settings import Course, Settings, with_budget
 from rollax.types import Observation
 
 SMALL = Settings(
@@ -54,7 +54,7 @@ class TestTorchLoop:
         """A learner in PyTorch, with the weights of ours if there is one."""
         import torch
 
-        from rollax.bench.torch_dqn import TorchDQN
+        from rollax.tools.bench.torch_dqn import TorchDQN
 
         made = TorchDQN(SMALL, 4, 2)
         if ours is not None:
@@ -67,7 +67,7 @@ class TestTorchLoop:
     def batch(self, count=32):
         import torch
 
-        from rollax.bench.torch_dqn import Batch
+        from rollax.tools.bench.torch_dqn import Batch
 
         draw = torch.Generator().manual_seed(0)
         return Batch(
@@ -102,7 +102,7 @@ class TestTorchLoop:
         own = RingBatch(features[0], action, reward, SMALL.discount * continues, features[1])
         error = agent.bellman_error(learner.params, learner, own, jax.random.key(0))
         assert theirs.loss(batch).item() == pytest.approx(float(jnp.mean(error.loss)), rel=1e-5)
-        from rollax.replay import Sample
+        from rollax.memory.replay import Sample
 
         after, _, _ = agent.improve(learner, Sample(own, 1.0, ()), jax.random.key(0))
         theirs.learn(batch)
@@ -127,7 +127,7 @@ class TestTorchLoop:
     def test_the_replay_keeps_the_newest(self):
         import torch
 
-        from rollax.bench.torch_dqn import Replay
+        from rollax.tools.bench.torch_dqn import Replay
 
         replay, batch = Replay(8, 4, "cpu"), self.batch(3)
         for number in range(4):
@@ -137,7 +137,7 @@ class TestTorchLoop:
 
     def test_steps_and_updates_are_those_asked_for(self, monkeypatch):
         """A step that only resets counts as none, and no transition leads from one episode into the next."""
-        from rollax.bench import torch_dqn
+        from rollax.tools.bench import torch_dqn
 
         kept, made = [], []
         add = torch_dqn.Replay.add
@@ -155,7 +155,7 @@ class TestTorchLoop:
 
     @pytest.mark.thorough
     def test_it_learns(self):
-        from rollax.bench.torch_dqn import train
+        from rollax.tools.bench.torch_dqn import train
 
         course = train(with_budget(Settings(), 60_000), seed=0)
         assert max(point["scores"][0] for point in course.points) > 150
@@ -182,7 +182,7 @@ class TestSettings:
     @pytest.mark.parametrize("side", ["sb3", "sbx"])
     def test_their_model_has_them(self, side, ours):
         pytest.importorskip("stable_baselines3" if side == "sb3" else "sbx", reason=f"needs the extra rollax[{side}]")
-        from rollax.bench.sb3_dqn import make_model
+        from rollax.tools.bench.sb3_dqn import make_model
 
         model = make_model(SMALL, side, seed=0)
         assert (model.batch_size, model.gradient_steps, model.gamma, model.tau) == (16, 1, 0.99, 1.0)
@@ -248,7 +248,7 @@ class TestFigures:
 
     def test_the_clock_stands_still_in_evaluations(self, monkeypatch):
         now = [100.0]
-        monkeypatch.setattr("rollax.bench.settings.time.perf_counter", lambda: now[0])
+        monkeypatch.setattr("rollax.tools.bench.settings.time.perf_counter", lambda: now[0])
         course = Course(SMALL, since=100.0)
 
         def slow_evaluation():

@@ -13,8 +13,8 @@ import pytest
 
 import rollax
 from rollax.errors import CheckpointError, ConfigError
-from rollax.training import checkpoint
-from rollax.training.folder import Lock, RunFolder, Table
+from rollax.runs import checkpoint
+from rollax.runs.folder import Lock, RunFolder, Table
 
 TREE = {
     "scalar": jnp.int32(7),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rollax.cli import run_command
+from rollax.commands.cli import run_command
 
 TESTS = Path(__file__).parent
 SMALL = [

@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-from rollax.cli import run_command
+from rollax.commands.cli import run_command
 from rollax.errors import ConfigError, ResourceError
-from rollax.training.cluster import Place, joined
-from rollax.training.folder import RunFolder
+from rollax.programs.cluster import Place, joined
+from rollax.runs.folder import RunFolder
 
 
 def free_port() -> int:

@@ -11,22 +11,22 @@ import optax
 import pytest
 
 import rollax
-from rollax.comparison.settings import settings_of
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.envs.treasurehunt.world import World
-from rollax.epoch_replay import EpochReplay
 from rollax.errors import ConfigError, ResourceError
-from rollax.training.plan import make_plan
+from rollax.memory.epochs import EpochReplay
+from rollax.programs.plan import make_plan
+from rollax.tools.comparison.settings import settings_of
 from rollax.types import Observation, Transition
 
 torch = pytest.importorskip("torch", reason="the comparison needs the extra rollax[torch]")
 
-from rollax.comparison.conversion import from_torch, to_torch  # noqa: E402
-from rollax.comparison.jax_modes import JaxParallel, JaxSequential  # noqa: E402
-from rollax.comparison.numpy_replay import NumpyReplay  # noqa: E402
-from rollax.comparison.numpy_world import NumpyWorld  # noqa: E402
-from rollax.comparison.torch_learner import Pass, TorchLearner  # noqa: E402
-from rollax.comparison.torch_mode import TorchExperiment  # noqa: E402
+from rollax.tools.comparison.conversion import from_torch, to_torch  # noqa: E402
+from rollax.tools.comparison.jax_modes import JaxParallel, JaxSequential  # noqa: E402
+from rollax.tools.comparison.numpy_replay import NumpyReplay  # noqa: E402
+from rollax.tools.comparison.numpy_world import NumpyWorld  # noqa: E402
+from rollax.tools.comparison.torch_learner import Pass, TorchLearner  # noqa: E402
+from rollax.tools.comparison.torch_mode import TorchExperiment  # noqa: E402
 
 REFERENCE = {"gap_fill": "stale", "gap_size": 0, "episode_end": "never", "nstep_mode": "discount_only"}
 
@@ -297,7 +297,7 @@ def test_the_target_is_copied_at_multiples_of_its_period():
     "modes", [("pytorch", "jax_parallel"), ("pytorch", "jax_sequential", "jax_parallel")], ids=["two", "three"]
 )
 def test_compare_runs_its_modes_and_writes_down_what_it_saw(modes, tmp_path, monkeypatch):
-    from rollax.comparison import measure
+    from rollax.tools.comparison import measure
 
     monkeypatch.setattr(measure, "WARM_UP", 3)
     monkeypatch.setattr(measure, "GREEDY_EPOCHS", 4)
@@ -325,7 +325,7 @@ def test_compare_runs_its_modes_and_writes_down_what_it_saw(modes, tmp_path, mon
 
 
 def test_a_mode_that_dies_is_reported_in_one_line(tmp_path):
-    from rollax.comparison import measure
+    from rollax.tools.comparison import measure
 
     with pytest.raises(ResourceError, match=r"the mode pytorch ended: .*CUDA"):
         measure.compare(hunt(**SMALL), tmp_path, measure.Protocol(1, 0, 1), ("pytorch",), "cuda:99", lambda line: None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from rollax.convolution import Conv, max_pool
+from rollax.networks.convolution import Conv, max_pool
 
 LAYERS = {
     "nature 1": ((84, 84, 4), 32, (8, 8), (4, 4), "VALID"),

@@ -10,12 +10,12 @@ from training_tools import ROLLOUT, make_program, seed_keys, small, stack_hparam
 
 import rollax
 from rollax.agents.names import AGENTS
-from rollax.cli import run_command
+from rollax.commands.cli import run_command
 from rollax.envs import registry
 from rollax.errors import ConfigError, EnvError, NumericError, RollaxError
-from rollax.training.debugging import Debug, check_keys
-from rollax.training.plan import make_plan
-from rollax.training.result import stored_params
+from rollax.programs.debugging import Debug, check_keys
+from rollax.programs.plan import make_plan
+from rollax.runs.result import stored_params
 
 SMALL = {
     "preset": "none",

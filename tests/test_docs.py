@@ -25,7 +25,7 @@ import pytest
 import tyro
 
 from rollax.agents.names import AGENTS
-from rollax.cli import COMMANDS, run_command
+from rollax.commands.cli import COMMANDS, run_command
 from rollax.errors import RollaxError
 
 ROOT = Path(__file__).parent.parent
@@ -177,7 +177,7 @@ def test_the_commands_of_a_page_parse(page, tmp_path, monkeypatch):
 
 def write_configuration(arguments):
     """A file for `--config`, where a command names one."""
-    from rollax.experiment import make_experiment, to_json
+    from rollax.experiment.experiment import make_experiment, to_json
 
     if "--config" in arguments:
         path = Path(arguments[arguments.index("--config") + 1])

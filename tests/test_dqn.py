@@ -14,8 +14,8 @@ from training_tools import small, stack_hparams
 
 from rollax.agents.base import epsilon_at, make_optimizer
 from rollax.agents.dqn import FAMILY, DQNHParams
-from rollax.backups import MunchausenBackup
-from rollax.ring import Batch
+from rollax.memory.ring import Batch
+from rollax.rules.backups import MunchausenBackup
 from rollax.types import Observation
 
 MADE = task(Constant())
@@ -111,7 +111,7 @@ def test_no_gradient_flows_through_the_successor():
 
 def filled(agent, memory):
     """A memory with enough to sample from."""
-    from rollax.envs.base import reset_envs, step_envs
+    from rollax.envs.protocol import reset_envs, step_envs
 
     envs = reset_envs(MADE, jax.random.key(1), 8)
     for number in range(6):

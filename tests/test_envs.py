@@ -15,8 +15,8 @@ from probes import Constant, Counter, Probe, task
 
 from rollax.envs import registry
 from rollax.envs.adapters import to_task
-from rollax.envs.base import reset_envs, step_envs
 from rollax.envs.check import check_environment
+from rollax.envs.protocol import reset_envs, step_envs
 from rollax.errors import ConfigError, EnvError
 from rollax.types import Observation
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rollax.epoch_replay import EpochReplay
+from rollax.memory.epochs import EpochReplay
 from rollax.types import EnvSpec, Observation, Transition
 
 STACK = 3

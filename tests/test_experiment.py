@@ -8,7 +8,7 @@ import pytest
 
 from rollax.agents.names import AGENTS
 from rollax.errors import ConfigError, ResourceError
-from rollax.experiment import (
+from rollax.experiment.experiment import (
     Experiment,
     differences,
     from_json,
@@ -20,10 +20,10 @@ from rollax.experiment import (
     resolve,
     to_json,
 )
-from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead
-from rollax.presets import PRESETS
-from rollax.torsos import MLP
-from rollax.training.plan import check_memory, make_plan
+from rollax.experiment.presets import PRESETS
+from rollax.networks.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead
+from rollax.networks.torsos import MLP
+from rollax.programs.plan import check_memory, make_plan
 
 
 def test_leaves_have_unique_names_and_every_one_is_explained():

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import rollax
-from rollax.cli import run_command
+from rollax.commands.cli import run_command
 from rollax.errors import CheckpointError, ConfigError
-from rollax.exporting import ExportedPolicy, export, scores_of
+from rollax.reports.export import ExportedPolicy, export, scores_of
 from rollax.types import Observation
 
 SCRIPT = """
@@ -126,9 +126,9 @@ def test_a_mask_is_an_argument(tmp_path):
 
 def test_an_observation_of_several_arrays_is_several_arguments(tmp_path):
     """Only initialised: the game takes long to compile."""
-    from rollax.exporting import program_of
-    from rollax.training.plan import make_plan
-    from rollax.training.result import policy_of
+    from rollax.programs.plan import make_plan
+    from rollax.reports.export import program_of
+    from rollax.runs.result import policy_of
 
     plan = make_plan(rollax.make_experiment("ppo", env="HackMatrix-v0", preset="none", torso="hackmatrix"))
     params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), plan.shapes()[0].learner.params)

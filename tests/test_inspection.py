@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import rollax
-from rollax.cli import run_command
-from rollax.inspection import memory, profiling, programs, showing
-from rollax.inspection.differences import difference
-from rollax.training.plan import make_plan
-from rollax.training.program import nbytes
+from rollax.commands.cli import run_command
+from rollax.programs.plan import make_plan
+from rollax.programs.program import nbytes
+from rollax.tools.inspection import memory, profiling, programs, showing
+from rollax.tools.inspection.differences import difference
 
 SMALL = {
     "preset": "none",
@@ -230,8 +230,8 @@ def test_scopes_change_no_number(monkeypatch):
     from contextlib import nullcontext
 
     from rollax.agents import dqn
-    from rollax.envs import base
-    from rollax.training import loop
+    from rollax.envs import protocol as base
+    from rollax.programs import loop
 
     def params():
         plan = small_plan()

@@ -23,18 +23,18 @@ from training_tools import (
 )
 
 from rollax.agents.names import AGENTS
-from rollax.backups import GreedyBackup, MunchausenBackup
 from rollax.envs import registry
-from rollax.envs.base import reset_envs
-from rollax.networks import ScalarHead, Streams
-from rollax.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
-from rollax.parts import PARTS
-from rollax.replay import PrioritizedReplay, UniformReplay
-from rollax.ring import unpack
-from rollax.torsos import MinAtarTorso
-from rollax.training import checkpoint
-from rollax.training.plan import block_length
-from rollax.training.program import LOG_ROWS, nbytes
+from rollax.envs.protocol import reset_envs
+from rollax.experiment.parts import PARTS
+from rollax.memory.replay import PrioritizedReplay, UniformReplay
+from rollax.memory.ring import unpack
+from rollax.networks.networks import ScalarHead, Streams
+from rollax.networks.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
+from rollax.networks.torsos import MinAtarTorso
+from rollax.programs.plan import block_length
+from rollax.programs.program import LOG_ROWS, nbytes
+from rollax.rules.backups import GreedyBackup, MunchausenBackup
+from rollax.runs import checkpoint
 
 # Every part of every agent, in as few agents as possible.
 CONFIGS = {

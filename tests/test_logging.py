@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import rollax
-from rollax.cli import run_command
-from rollax.training.console import BLOCKS, Console, Standing, sparkline
-from rollax.training.folder import RunFolder
-from rollax.training.loggers import Loggers, means
+from rollax.commands.cli import run_command
+from rollax.runs.console import BLOCKS, Console, Standing, sparkline
+from rollax.runs.folder import RunFolder
+from rollax.runs.loggers import Loggers, means
 
 
 def small(**values):

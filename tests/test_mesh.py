@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rollax.cli import run_command
-from rollax.training.mesh import Grid, grid_of, largest_grid
+from rollax.commands.cli import run_command
+from rollax.programs.mesh import Grid, grid_of, largest_grid
 
 
 @pytest.fixture(scope="module")

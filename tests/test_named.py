@@ -7,19 +7,19 @@ import sys
 
 import pytest
 
-from rollax.cli import parse_train
+from rollax.commands.cli import parse_train
+from rollax.commands.flags import starting_experiment
 from rollax.errors import ConfigError, EnvError
-from rollax.experiment import from_json, leaves, make_experiment, to_json
-from rollax.flags import starting_experiment
-from rollax.parts import part_name
+from rollax.experiment.experiment import from_json, leaves, make_experiment, to_json
+from rollax.experiment.parts import part_name
 
 MODULE = """
 from dataclasses import dataclass
 from flax import linen as nn
 from rollax.agents.dqn import FAMILY
-from rollax.backups import GreedyBackup
-from rollax.replay import UniformReplay
-from rollax.torsos import Torso, flatten_features
+from rollax.rules.backups import GreedyBackup
+from rollax.memory.replay import UniformReplay
+from rollax.networks.torsos import Torso, flatten_features
 
 class Thin(Torso):
     units: int = 8  # How thin.
@@ -78,8 +78,8 @@ def test_flags_name_parts_and_agents(own):
     [
         ({"torso": "own_things:Thick"}, "own_things has no 'Thick'; did you mean own_things:Thin?"),
         ({"torso": "no_such_module:Thin"}, "there is no module 'no_such_module'; is it on PYTHONPATH?"),
-        ({"torso": "own_things:Cautious"}, "and subclasses of rollax.torsos.Torso"),
-        ({"torso": "own_things:nothing"}, "and subclasses of rollax.torsos.Torso"),
+        ({"torso": "own_things:Cautious"}, "and subclasses of rollax.networks.torsos.Torso"),
+        ({"torso": "own_things:nothing"}, "and subclasses of rollax.networks.torsos.Torso"),
         ({"head": 3}, "and subclasses of rollax.networks.Head"),
         ({"acting": "own_things:Thin"}, "is no acting; known are noisy, quiet"),
     ],
@@ -105,5 +105,5 @@ def test_a_file_cannot_bring_in_what_does_not_fit(own):
     data["choices"]["acting"] = {"part": "own_things:Thin"}
     with pytest.raises(ConfigError) as caught:
         from_json(data)
-    assert "and subclasses of rollax.torsos.Torso" in str(caught.value)
+    assert "and subclasses of rollax.networks.torsos.Torso" in str(caught.value)
     assert "choices.acting.part='own_things:Thin' does not fit here" in str(caught.value)

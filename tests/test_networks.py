@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rollax.networks import (
+from rollax.networks.networks import (
     CategoricalHead,
     ImplicitQuantileHead,
     NoisyDense,
@@ -17,7 +17,7 @@ from rollax.networks import (
     Streams,
     midpoints,
 )
-from rollax.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso, flatten_features
+from rollax.networks.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso, flatten_features
 from rollax.types import Observation
 
 HEADS = [ScalarHead(), CategoricalHead(atoms=7), QuantileHead(quantiles=5), ImplicitQuantileHead(quantiles=6)]

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.normalization import NormalizedObservations, NormalizedRewards, no_moments, with_batch
+from rollax.networks.normalization import NormalizedObservations, NormalizedRewards, no_moments, with_batch
 from rollax.types import EnvSpec, Observation, Transition
 
 SHAPES = {"a": jax.ShapeDtypeStruct((3,), jnp.float32), "b": jax.ShapeDtypeStruct((), jnp.uint8)}

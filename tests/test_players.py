@@ -12,9 +12,9 @@ from rollax.agents.players import Apart
 from rollax.envs.check import check_environment
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError
-from rollax.training.plan import make_plan
+from rollax.programs.plan import make_plan
+from rollax.reports.films import play, watch
 from rollax.types import Observation
-from rollax.watching import play, watch
 
 SMALL = {
     "env": "TreasureHunt-v0", "agents": 3, "height": 6, "width": 6, "max_turns": 8, "rollout_length": 8, "steps": 80,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rollax.policies import epsilon_greedy, greedy, mask_illegal
+from rollax.rules.policies import epsilon_greedy, greedy, mask_illegal
 
 
 def test_masked_scores_are_finite():

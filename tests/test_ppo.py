@@ -16,9 +16,9 @@ from rollax.agents.names import AGENTS
 from rollax.agents.ppo import Lesson, PPOHParams, of_action
 from rollax.agents.rollouts import flatten_time
 from rollax.errors import ConfigError
-from rollax.experiment import make_experiment
-from rollax.normalization import NormalizedObservations, RawObservations
-from rollax.training.plan import make_plan
+from rollax.experiment.experiment import make_experiment
+from rollax.networks.normalization import NormalizedObservations, RawObservations
+from rollax.programs.plan import make_plan
 from rollax.types import Observation
 
 DISCOUNT = 0.7

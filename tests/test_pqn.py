@@ -13,7 +13,7 @@ from probes import Counter, Masked, task
 from training_tools import make_program, seed_keys, small, stack_hparams, start
 
 from rollax.agents.pqn import Lesson
-from rollax.policies import mask_illegal
+from rollax.rules.policies import mask_illegal
 
 COUNTER = task(Counter(), 5)
 LATE = task(Counter(truncates=True), 5)

@@ -9,9 +9,9 @@ import pytest
 from host_tools import STACK, Frames
 from probes import Counter, task
 
-from rollax.envs.base import reset_envs, step_envs
-from rollax.replay import PrioritizedReplay, UniformReplay
-from rollax.ring import Batch, Row, pack, unpack
+from rollax.envs.protocol import reset_envs, step_envs
+from rollax.memory.replay import PrioritizedReplay, UniformReplay
+from rollax.memory.ring import Batch, Row, pack, unpack
 from rollax.types import EnvSpec, Observation, Transition
 
 DISCOUNT = 0.9

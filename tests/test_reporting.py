@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import rollax
-from rollax.aggregates import mean_band, moving_average, performance_profile
-from rollax.cli import run_command
+from rollax.commands.cli import run_command
 from rollax.errors import ConfigError
-from rollax.reporting.drawing import plot_figures
-from rollax.reporting.figures import all_figures, figures_of, interquartile_means
-from rollax.reporting.page import MOST_POINTS, kept, write_report
-from rollax.reporting.runs import groups_of, read_runs
-from rollax.training.folder import RunFolder
+from rollax.reports.drawing import plot_figures
+from rollax.reports.figures import all_figures, figures_of, interquartile_means
+from rollax.reports.page import MOST_POINTS, kept, write_report
+from rollax.reports.runs import groups_of, read_runs
+from rollax.rules.aggregates import mean_band, moving_average, performance_profile
+from rollax.runs.folder import RunFolder
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ROWS, SEEDS = 20, 3

@@ -11,7 +11,7 @@ import rlax
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollax.returns import Categorical, Quantiles, Scalar, huber, project
+from rollax.rules.returns import Categorical, Quantiles, Scalar, huber, project
 
 
 def test_huber_by_hand():

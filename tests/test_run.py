@@ -11,10 +11,10 @@ import pytest
 
 import rollax
 from rollax.errors import CheckpointError, ConfigError, EnvError
-from rollax.experiment import make_experiment, to_json
-from rollax.training.folder import RunFolder
-from rollax.training.plan import make_plan
-from rollax.training.run import check_origin, next_stop
+from rollax.experiment.experiment import make_experiment, to_json
+from rollax.programs.plan import make_plan
+from rollax.runs.folder import RunFolder
+from rollax.runs.run import check_origin, next_stop
 
 SMALL = {
     "preset": "none",
@@ -133,7 +133,7 @@ def test_nothing_that_is_seen_changes_what_is_learnt(plain, tmp_path, change):
 
 
 def test_a_config_file_repeats_the_run(plain, tmp_path):
-    from rollax.experiment import from_json
+    from rollax.experiment.experiment import from_json
 
     loaded = from_json(json.loads((plain.run_dir / "config.json").read_text()))
     again = rollax.train(loaded, tmp_path / "again", quiet=True)

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import rollax
-from rollax.cli import run_command
+from rollax.commands.cli import run_command
 from rollax.errors import ConfigError
-from rollax.experiment import Member, leaves, make_experiment
+from rollax.experiment.experiment import Member, leaves, make_experiment
+from rollax.runs.checkpoint import params_sha256
 from rollax.search.arena import Arena, with_rungs
 from rollax.search.space import read_space
 from rollax.search.sweep import members_of, sweep
-from rollax.training.checkpoint import params_sha256
 
 SMALL = {
     "preset": "none", "num_envs": 4, "hidden": (8,), "capacity": 400, "batch_size": 8, "warm_up_steps": 40,
@@ -162,7 +162,7 @@ def test_a_sweep(method, tmp_path):
     if method == "pbt":
         first = {row.numbers["learning_rate"] for row in found.rows[:4]}
         assert {row.numbers["learning_rate"] for row in found.rows[-4:]} != first
-    best = rollax.experiment.from_json(json.loads((tmp_path / "best.json").read_text()))
+    best = rollax.experiment.experiment.from_json(json.loads((tmp_path / "best.json").read_text()))
     assert {leaf.name: leaf.value for leaf in leaves(best)}["learning_rate"] == found.best["learning_rate"]
     assert len((tmp_path / "trials.csv").read_text().splitlines()) == 1 + len(found.rows)
 

@@ -6,7 +6,7 @@ import pytest
 
 import rollax
 from rollax.errors import ConfigError
-from rollax.training import sizing
+from rollax.tools import sizes as sizing
 
 MEGABYTE = 2**20
 

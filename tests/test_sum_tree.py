@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollax import sum_tree
+from rollax.memory import sum_tree
 
 
 def leaves_of(tree, count):

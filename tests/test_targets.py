@@ -9,7 +9,7 @@ import rlax
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollax.targets import lambda_returns, n_step
+from rollax.rules.targets import lambda_returns, n_step
 
 
 def reference(reward, terminated, truncated, discount):

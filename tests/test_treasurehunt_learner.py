@@ -10,9 +10,9 @@ import numpy as np
 import optax
 import pytest
 
-from rollax.networks import ImplicitQuantileHead, QNetwork, Streams
-from rollax.returns import Quantiles
-from rollax.torsos import MLP
+from rollax.networks.networks import ImplicitQuantileHead, QNetwork, Streams
+from rollax.networks.torsos import MLP
+from rollax.rules.returns import Quantiles
 
 LAYERS = ("shared", "advantage", "value")
 

@@ -15,7 +15,7 @@ from rollax.envs.hackmatrix import HackMatrix
 from rollax.envs.hackmatrix.drawing import ACTION_NAMES, KEYS
 from rollax.envs.pictures import drawer_of
 from rollax.errors import ConfigError
-from rollax.watching import Ending, as_blocks, play, watch
+from rollax.reports.films import Ending, as_blocks, play, watch
 
 BUSY = {
     "player": {"row": 2, "col": 2, "credits": 5},

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from rollax.agents.names import AGENTS
-from rollax.envs.base import Task
-from rollax.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead
-from rollax.training.evaluate import Evaluator
-from rollax.training.jax_program import JaxProgram
-from rollax.training.loop import Loop, TrainState
-from rollax.training.program import LIGHT, NONE
+from rollax.envs.protocol import Task
+from rollax.networks.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead
+from rollax.programs.evaluate import Evaluator
+from rollax.programs.jit import JaxProgram
+from rollax.programs.loop import Loop, TrainState
+from rollax.programs.program import LIGHT, NONE
 from rollax.types import Observation
 
 LOG = jnp.int32(10**6)

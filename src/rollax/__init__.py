@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from rollax.experiment import Experiment, make_experiment
-    from rollax.training.result import Policy, Result, load
-    from rollax.training.run import resume, train
+    from rollax.experiment.experiment import Experiment, make_experiment
+    from rollax.runs.result import Policy, Result, load
+    from rollax.runs.run import resume, train
     from rollax.types import Observation
 
 # Heavy packages are imported where a name is first used, so that `import rollax` takes no time.
 _HOME = {
-    "Experiment": "rollax.experiment",
+    "Experiment": "rollax.experiment.experiment",
     "Observation": "rollax.types",
-    "Policy": "rollax.training.result",
-    "Result": "rollax.training.result",
-    "make_experiment": "rollax.experiment",
-    "load": "rollax.training.result",
-    "resume": "rollax.training.run",
-    "train": "rollax.training.run",
+    "Policy": "rollax.runs.result",
+    "Result": "rollax.runs.result",
+    "make_experiment": "rollax.experiment.experiment",
+    "load": "rollax.runs.result",
+    "resume": "rollax.runs.run",
+    "train": "rollax.runs.run",
 }
 __all__ = [
     "Experiment",

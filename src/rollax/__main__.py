@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments[0] in ("-V", "--version"):
         print(f"rollax {__version__}")
         return 0
-    from rollax.cli import run_command
+    from rollax.commands.cli import run_command
 
     return run_command(arguments[0], arguments[1:])
 

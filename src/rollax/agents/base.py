@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from rollax.limits import NOT_NEGATIVE, POSITIVE, SHARE, Limit
+from rollax.settings import NOT_NEGATIVE, POSITIVE, SHARE, Limit
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 Learner = Any  # weights, optimizer, hyper-parameters: a pytree with a field `params`, the weights that act

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from rollax.acting import NoisyActing, QuietActing
+from rollax.agents.acting import NoisyActing, QuietActing
 from rollax.agents.base import (
     ExplorationHParams,
     Lessons,
@@ -29,17 +29,16 @@ from rollax.agents.base import (
     share_problems,
 )
 from rollax.agents.q_learner import QLearner
-from rollax.backups import GreedyBackup, MunchausenBackup
-from rollax.limits import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit
-from rollax.networks import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead, Streams
-from rollax.phases import REMEMBERING, SAMPLING, phase
-from rollax.replay import PrioritizedReplay, Replay, Sample, UniformReplay
-from rollax.returns import BellmanError
-from rollax.ring import Batch
-from rollax.shards import mean_over
-from rollax.torsos import MLP, Torso
+from rollax.memory.replay import PrioritizedReplay, Replay, Sample, UniformReplay
+from rollax.memory.ring import Batch
+from rollax.networks.networks import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead, Streams
+from rollax.networks.torsos import MLP, Torso
+from rollax.networks.weights import FlaxWeights, TorchWeights
+from rollax.rules.backups import GreedyBackup, MunchausenBackup
+from rollax.rules.returns import BellmanError
+from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit
+from rollax.tracing import REMEMBERING, SAMPLING, mean_over, phase
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
-from rollax.weights import FlaxWeights, TorchWeights
 
 
 @struct.dataclass

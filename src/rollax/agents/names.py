@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollax import named
+from rollax import settings as named
 from rollax.agents.base import Recipe
 from rollax.agents.dqn import FAMILY
 from rollax.agents.ppo import PPO_RECIPE

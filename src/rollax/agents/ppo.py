@@ -28,13 +28,13 @@ from rollax.agents.base import (
     make_optimizer,
 )
 from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, shuffled, successor_values
-from rollax.limits import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Limit
-from rollax.networks import ActorCritic
-from rollax.normalization import Observations, RawObservations, RawRewards, Rewards
-from rollax.policies import greedy, mask_illegal
-from rollax.shards import mean_and_variance, mean_over
-from rollax.targets import lambda_returns
-from rollax.torsos import MLP, Torso
+from rollax.networks.networks import ActorCritic
+from rollax.networks.normalization import Observations, RawObservations, RawRewards, Rewards
+from rollax.networks.torsos import MLP, Torso
+from rollax.rules.policies import greedy, mask_illegal
+from rollax.rules.targets import lambda_returns
+from rollax.settings import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Limit
+from rollax.tracing import mean_and_variance, mean_over
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 COLLAPSED = 0.02  # the share of its largest entropy at which a policy has stopped trying

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from rollax.acting import NoisyActing
+from rollax.agents.acting import NoisyActing
 from rollax.agents.base import (
     ExplorationHParams,
     Lessons,
@@ -26,12 +26,12 @@ from rollax.agents.base import (
 )
 from rollax.agents.q_learner import QLearner
 from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, shuffled, successor_values
-from rollax.limits import COUNT, SHARE, Limit
-from rollax.networks import Head, ScalarHead, Streams
-from rollax.policies import mask_illegal
-from rollax.shards import mean_over
-from rollax.targets import lambda_returns
-from rollax.torsos import MLP, Torso
+from rollax.networks.networks import Head, ScalarHead, Streams
+from rollax.networks.torsos import MLP, Torso
+from rollax.rules.policies import mask_illegal
+from rollax.rules.targets import lambda_returns
+from rollax.settings import COUNT, SHARE, Limit
+from rollax.tracing import mean_over
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from rollax.agents.base import Stepwise, epsilon_at
-from rollax.networks import Head, QNetwork
-from rollax.policies import epsilon_greedy
-from rollax.returns import ReturnDistribution
+from rollax.networks.networks import Head, QNetwork
+from rollax.rules.policies import epsilon_greedy
+from rollax.rules.returns import ReturnDistribution
 from rollax.types import Array, EnvSpec, Key, Observation, Params
 
 
@@ -36,7 +36,7 @@ class QLearner(Stepwise):
 
     @property
     def acting(self) -> Any:
-        """How it asks for the values that it acts by: a part of `rollax.acting`."""
+        """How it asks for the values that it acts by: a part of `rollax.agents.acting`."""
         return self.config.acting
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rollax.phases import SAMPLING, phase
+from rollax.tracing import SAMPLING, phase
 from rollax.types import Array, EnvSpec, Key, Observation, Transition
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rollax.envs.base import Task
+from rollax.envs.protocol import Task
 from rollax.errors import ConfigError, EnvError
 from rollax.types import Array, Key, Observation
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from rollax.envs.host import HostStep, HostTask
 from rollax.errors import ConfigError, did_you_mean
-from rollax.limits import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit
+from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit
 from rollax.types import Observation
 
 PREFIX = "ALE/"

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.envs import registry
-from rollax.envs.base import Task, reset_envs, step_envs
 from rollax.envs.host import HostTask
+from rollax.envs.protocol import Task, reset_envs, step_envs
 from rollax.errors import ConfigError, EnvError
 
 NUM_ENVS = 16

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.envs.base import Envs
+from rollax.envs.protocol import Envs
 from rollax.errors import EnvError, RollaxError
 from rollax.types import Array, EnvSpec, Observation
 

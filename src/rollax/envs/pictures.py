@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rollax.envs.base import Task
+from rollax.envs.protocol import Task
 
 Drawer = Callable[[Any, Any], np.ndarray]  # from a state and its raw features to uint8[height, width, 3]
 WIDTH, HEIGHT = 360, 240

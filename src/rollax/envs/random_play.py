@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rollax.envs.base import Envs, Task, play_envs
+from rollax.envs.protocol import Envs, Task, play_envs
 from rollax.types import Array, Key, Observation
 
 

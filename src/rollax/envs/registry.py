@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rollax import named
-from rollax.envs import atari, gymnasium_envs
+from rollax import settings as named
+from rollax.envs import atari
+from rollax.envs import gymnasium as gymnasium_envs
 from rollax.envs.adapters import to_task
-from rollax.envs.base import Task
 from rollax.envs.hackmatrix import HackMatrix
 from rollax.envs.host import HostTask
+from rollax.envs.protocol import Task
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError, EnvError
 

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.errors import ConfigError
-from rollax.experiment import Experiment, Member
-from rollax.training.host_program import HostProgram
-from rollax.training.loop import TrainState
-from rollax.training.mesh import fetch
-from rollax.training.plan import check_memory, keys_and_hparams, make_plan
-from rollax.training.program import population_axes
+from rollax.experiment.experiment import Experiment, Member
+from rollax.programs.host import HostProgram
+from rollax.programs.loop import TrainState
+from rollax.programs.mesh import fetch
+from rollax.programs.plan import check_memory, keys_and_hparams, make_plan
+from rollax.programs.program import population_axes
 
 
 class Score(NamedTuple):

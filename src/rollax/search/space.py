@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 
 from rollax.errors import ConfigError, did_you_mean
-from rollax.experiment import Experiment, leaves, parts_of, with_values
-from rollax.parts import PARTS
-from rollax.training.folder import read_json
+from rollax.experiment.experiment import Experiment, leaves, parts_of, with_values
+from rollax.experiment.parts import PARTS
+from rollax.runs.folder import read_json
 
 Kind = Literal["uniform", "log", "int", "choice"]
 KINDS = typing.get_args(Kind)

@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rollax.errors import ConfigError
-from rollax.experiment import Experiment, Member, leaves, to_json, with_values
+from rollax.experiment.experiment import Experiment, Member, leaves, to_json, with_values
+from rollax.runs.folder import RunFolder, write_text
 from rollax.search.arena import Arena, with_rungs
 from rollax.search.space import Space
-from rollax.training.folder import RunFolder, write_text
 
 Method = Literal["random", "halving", "pbt"]
 KEPT = 2  # halving goes on with one in so many

@@ -18,12 +18,12 @@ from optuna.samplers import PartialFixedSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from rollax.errors import ConfigError, ResourceError
-from rollax.experiment import Experiment, with_values
+from rollax.experiment.experiment import Experiment, with_values
+from rollax.runs.folder import RunFolder
 from rollax.search.arena import Arena, with_rungs
 from rollax.search.pictures import plot_study
 from rollax.search.space import Dimension, Space
 from rollax.search.sweep import by_setting, members_of, told, write_best
-from rollax.training.folder import RunFolder
 
 STALE_SECONDS = 600.0  # a trial of another machine that nobody has touched for so long is taken back
 WORKER, CAUSE = "worker", "cause"  # whose a trial is and when it was last touched; why one failed

@@ -16,7 +16,7 @@ from rollax.envs.hackmatrix.observation import View
 from rollax.envs.hackmatrix.play import Sight
 from rollax.envs.hackmatrix.rewards import reward
 from rollax.envs.hackmatrix.state import LAST_STAGE, MAX_ENEMIES, State, empty_history, pick, push, snapshot
-from rollax.limits import COUNT, Limit
+from rollax.settings import COUNT, Limit
 from rollax.types import Array, Key, Observation
 
 

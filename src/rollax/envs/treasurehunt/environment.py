@@ -13,7 +13,7 @@ import numpy as np
 
 from rollax.envs.treasurehunt import drawing
 from rollax.envs.treasurehunt.world import BONE, FOOD, GEM, UNROLLED, Rules, World
-from rollax.limits import COUNT, COUNT_OR_NONE, SHARE, Limit
+from rollax.settings import COUNT, COUNT_OR_NONE, SHARE, Limit
 from rollax.types import Array, Key
 
 NUMBER = Limit(-1e6, 1e6)

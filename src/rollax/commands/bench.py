@@ -1,0 +1,89 @@
+"""The command that measures this machine, and the library beside others."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rollax.commands.flags import parse
+from rollax.errors import ConfigError
+
+# What each comparison needs, as modules; the extra has its name.
+NEEDS = {"torch": ("torch", "gymnasium"), "sb3": ("stable_baselines3",), "sbx": ("sbx",)}
+
+
+@dataclass(frozen=True)
+class Bench:
+    seconds: float = 0.5  # How long each thing is timed, beside its compilation.
+    against: Literal["none", "torch", "sb3", "sbx"] = "none"  # Train DQN beside a PyTorch loop, SB3 or SBX.
+    steps: int = 0  # Of each training of such a comparison; 0 for as many as are measured to suffice.
+    repeats: int = 5  # Trainings of each side, each with a seed of its own.
+    seed: int = 0  # The first of them.
+    seeds: int = 10  # Seeds that the library also trains at once; 1 for none.
+    torch_device: Literal["cpu", "cuda"] = "cpu"  # Where PyTorch's networks are.
+    json: bool = False  # Print one JSON object instead of tables.
+    out: str = ""  # A file for the same JSON object.
+    plot: str = ""  # A file for a bar chart of a comparison.
+
+
+def bench_command(arguments: list[str]) -> int:
+    text = "Throughput of this machine in about a minute; or with --against, the same training here and elsewhere."
+    options = parse(Bench, arguments, "rollax bench", text)
+    check(options)
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr if options.json else sys.stdout, flush=True)
+
+    found, shown = measured(options, say)
+    print(json.dumps(found) if options.json else shown)
+    if options.out:
+        Path(options.out).write_text(json.dumps(found, indent=2) + "\n")
+    if options.plot:  # last, when everything else is safe
+        from rollax.tools.bench.against import draw
+
+        draw(found, Path(options.plot))
+    return 0
+
+
+def check(options: Bench) -> None:
+    """Raises ConfigError for whatever can be known to be wrong before anything runs."""
+    problems = []
+    if not 0 < options.seconds <= 600:
+        problems.append(f"seconds={options.seconds:g} must be above 0 and at most 600")
+    if options.steps < 0:
+        problems.append(f"steps={options.steps} must not be negative")
+    missing = [module for module in NEEDS.get(options.against, ()) if importlib.util.find_spec(module) is None]
+    if missing:
+        problems.append(f"--against {options.against} needs {missing[0]}: pip install 'rollax[{options.against}]'")
+    for name, path in (("out", options.out), ("plot", options.plot)):
+        if path and not Path(path).absolute().parent.is_dir():
+            problems.append(f"{name}={path}: there is no folder {Path(path).parent}; make it first")
+    if options.plot and options.against == "none":
+        problems.append("plot draws a comparison; add --against torch, sb3 or sbx")
+    if problems:
+        raise ConfigError(problems)
+
+
+def measured(options: Bench, say: Callable[[str], None]) -> tuple[dict[str, Any], str]:
+    """What was found as plain data, and as people read it."""
+    if options.against != "none":
+        from rollax.tools.bench import against
+        from rollax.tools.bench.settings import Settings, with_budget
+
+        settings = with_budget(Settings(), options.steps) if options.steps else Settings()
+        protocol = against.Protocol(options.repeats, options.seed, options.seeds, options.torch_device)
+        found = against.compare(settings, options.against, protocol, say)
+        return found, against.show(found)
+    from rollax.runs.run import use_all_cores, use_compile_cache
+
+    use_all_cores()
+    use_compile_cache()
+    from rollax.tools.bench import throughput
+
+    found = throughput.bench(options.seconds, say)
+    return found, throughput.show(found)

@@ -1,0 +1,1 @@
+"""What a run is: parts, presets, and the tree of settings that they form."""

@@ -1,0 +1,103 @@
+"""What an agent is put together from: the parts that fit each place, by name, those of the user's own included."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from flax import linen as nn
+
+from rollax import settings as named
+from rollax.agents.acting import NoisyActing, QuietActing
+from rollax.errors import ConfigError, did_you_mean
+from rollax.memory.epochs import EpochReplay
+from rollax.memory.replay import PrioritizedReplay, UniformReplay
+from rollax.memory.ring import Ring
+from rollax.networks.hackmatrix import HackMatrixTorso
+from rollax.networks.networks import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead
+from rollax.networks.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
+from rollax.networks.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso, Torso
+from rollax.networks.weights import FlaxWeights, TorchWeights
+from rollax.rules.backups import GreedyBackup, MunchausenBackup
+
+# What may stand in a field that holds a part, by the names that files and the command line use.
+PARTS: dict[str, dict[str, Any]] = {
+    "torso": {
+        "mlp": MLP,
+        "minatar": MinAtarTorso,
+        "nature": NatureTorso,
+        "impala": ImpalaTorso,
+        "hackmatrix": HackMatrixTorso,
+    },
+    "head": {
+        "scalar": ScalarHead,
+        "categorical": CategoricalHead,
+        "quantile": QuantileHead,
+        "implicit_quantile": ImplicitQuantileHead,
+    },
+    "backup": {"greedy": GreedyBackup, "munchausen": MunchausenBackup},
+    "replay": {"uniform": UniformReplay, "prioritized": PrioritizedReplay, "epoch": EpochReplay},
+    "acting": {"noisy": NoisyActing, "quiet": QuietActing},
+    "weights": {"flax": FlaxWeights, "torch": TorchWeights},
+    "observations": {"raw": RawObservations, "normalized": NormalizedObservations},
+    "rewards": {"raw": RawRewards, "normalized": NormalizedRewards},
+}
+# Where a part of the user's own may stand, and what it must be a subclass of: `package.module:Class` is its name.
+OWN_PARTS: dict[str, type] = {
+    "torso": Torso,
+    "head": Head,
+    "backup": GreedyBackup,
+    "replay": Ring,
+}
+PART_HELP = {
+    "torso": "What turns an observation into features.",
+    "head": "What the return of an action is made of.",
+    "backup": "What a target follows after the next state.",
+    "replay": "Which past transitions come back.",
+    "acting": "Whether noise, where there is any, explores.",
+    "weights": "What the weights are at first.",
+    "observations": "How the network is shown what the agent sees.",
+    "rewards": "What is learnt from in place of rewards.",
+}
+
+
+def part_name(slot: str, part: Any) -> str:
+    """The name of a part; one of the user's own is `package.module:Class`."""
+    return next((name for name, kind in PARTS[slot].items() if kind is type(part)), named.name_of(type(part)))
+
+
+def part_of(slot: str, name: str) -> Any:
+    """The class of parts that has this name.  Raises ConfigError where nothing of that name fits the slot."""
+    if name in PARTS[slot]:
+        return PARTS[slot][name]
+    if not named.is_own(name):
+        raise ConfigError(f"{slot}={name!r} is no {slot}; {did_you_mean(name, PARTS[slot])}")
+    kind = named.find(slot, name)
+    fit_for(slot, kind)
+    return kind
+
+
+def fit_for(slot: str, kind: Any) -> None:
+    """Raises ConfigError unless parts of this class can stand in the slot."""
+    if kind in PARTS[slot].values():
+        return
+    base = OWN_PARTS.get(slot)
+    if base is None or not (isinstance(kind, type) and issubclass(kind, base)):
+        own = f", and subclasses of {base.__module__}.{base.__name__}" if base else ""
+        raise ConfigError(f"{slot}={kind!r} is no {slot}; known are {', '.join(sorted(PARTS[slot]))}{own}")
+
+
+def other_part(old: Any, kind: Any) -> Any:
+    """A part of that kind, with what was changed in the old one under the same names."""
+    if type(old) is kind:
+        return old
+    usual = type(old)()
+    fields = {item.name for item in dataclasses.fields(kind)}
+    changed = {name: getattr(old, name) for name in part_fields(old) if getattr(old, name) != getattr(usual, name)}
+    return kind(**{name: value for name, value in changed.items() if name in fields})
+
+
+def part_fields(tree: Any) -> list[str]:
+    """The names of a part's own fields; a flax module's bookkeeping is left out."""
+    hidden = {"parent", "name"} if isinstance(tree, nn.Module) else set()
+    return [item.name for item in dataclasses.fields(tree) if item.name not in hidden]

@@ -1,0 +1,1 @@
+"""Where past transitions are kept, and which of them come back."""

@@ -1,0 +1,50 @@
+"""A network for HackMatrix: convolutions over the board, with the player marked on it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from rollax.envs.hackmatrix.board import SIZE
+from rollax.networks.convolution import Conv
+from rollax.networks.torsos import Torso, dense_layers, rectify
+from rollax.settings import COUNT, Limit
+from rollax.types import Array, Observation
+
+
+class HackMatrixTorso(Torso):
+    """Residual convolutions over the 6 x 6 cells; what is known of the player is added to every cell.
+
+    The grid does not show where the player stands, so its row and its column are marked as two more channels.
+    """
+
+    channels: int = 64  # Filters of each convolution.
+    depth: int = 2  # Residual blocks of two convolutions.
+    hidden: tuple[int, ...] = (256,)  # Units of each dense layer.
+    layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
+    reads_raw: ClassVar[bool] = True
+    limits: ClassVar[dict[str, Limit]] = {"channels": COUNT, "depth": COUNT, "hidden": COUNT}
+
+    def problems(self, observation: Observation) -> list[str]:
+        shapes = [leaf.shape for leaf in jax.tree.leaves(observation.features)]
+        if len(shapes) == 3 and shapes[2][:2] == (SIZE, SIZE):
+            return []
+        return ["torso=hackmatrix reads the observations of HackMatrix-v0 only: try torso=mlp"]
+
+    @nn.compact
+    def __call__(self, features: Any) -> Array:
+        player, programs, grid = features
+        facts = jnp.concatenate([player, programs], axis=-1)
+        lines = jnp.arange(SIZE) == jnp.round(5 * player[:, :2])[..., None]  # [B, 2, 6]: the row, the column
+        row = jnp.broadcast_to(lines[:, 0, :, None, None], (*grid.shape[:3], 1))
+        col = jnp.broadcast_to(lines[:, 1, None, :, None], (*grid.shape[:3], 1))
+        x = jnp.concatenate([grid, row, col, row & col], axis=-1)
+        x = Conv(self.channels, (3, 3), padding="SAME")(x) + nn.Dense(self.channels)(facts)[:, None, None]
+        for _ in range(self.depth):
+            inner = Conv(self.channels, (3, 3), padding="SAME")(rectify(x, self.layer_norm))
+            x = x + Conv(self.channels, (3, 3), padding="SAME")(rectify(inner, self.layer_norm))
+        x = rectify(x, self.layer_norm).reshape(x.shape[0], -1)
+        return dense_layers(jnp.concatenate([x, facts], axis=-1), self.hidden, self.layer_norm)

@@ -1,0 +1,168 @@
+"""From what is observed to a vector of features."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from rollax.networks.convolution import Conv, max_pool
+from rollax.settings import COUNT, POSITIVE, Limit
+from rollax.types import Array, Observation
+
+Precision = Literal["float32", "bfloat16"]
+
+
+class Torso(nn.Module):
+    """From the features of observations, a tree of `[B, ...]`, to one vector `[B, D]` for each."""
+
+    reads_raw: ClassVar[bool] = False  # it knows what single features mean, so they must come as they are
+
+    def problems(self, observation: Observation) -> list[str]:
+        """What is wrong with this torso for such observations, each with its fix."""
+        return []
+
+
+class MLP(Torso):
+    """Dense layers with ReLU over the flattened features."""
+
+    hidden: tuple[int, ...] = (128, 128)  # Units of each hidden layer.
+    layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
+    input_scale: tuple[float, ...] = ()  # A factor for each number of the observation; empty for none.
+    limits: ClassVar[dict[str, Limit]] = {"hidden": COUNT, "input_scale": POSITIVE}
+
+    def problems(self, observation: Observation) -> list[str]:
+        size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(observation.features))
+        if len(self.input_scale) in (0, size):
+            return []
+        return [f"input_scale has {len(self.input_scale)} numbers, but the observation has {size}; give one for each"]
+
+    @nn.compact
+    def __call__(self, features: Any) -> Array:
+        x = flatten_features(features)
+        if self.input_scale:
+            x = x * jnp.array(self.input_scale, jnp.float32)
+        return dense_layers(x, self.hidden, self.layer_norm)
+
+
+class MinAtarTorso(Torso):
+    """One small convolution over a 10 x 10 board, then dense layers (Young and Tian 2019)."""
+
+    channels: int = 16  # Filters of the convolution.
+    hidden: tuple[int, ...] = (128,)  # Units of each dense layer.
+    layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
+    precision: Precision = "float32"  # Of its products; weights and what it returns are float32.
+    limits: ClassVar[dict[str, Limit]] = {"channels": COUNT, "hidden": COUNT}
+
+    def problems(self, observation: Observation) -> list[str]:
+        return image_problems("minatar", observation, least=3)
+
+    @nn.compact
+    def __call__(self, features: Any) -> Array:
+        x = picture(features)
+        x = rectify(
+            Conv(self.channels, (3, 3), scale=pixel_scale(x), dtype=dtype_of(self.precision))(x), self.layer_norm
+        )
+        x = x.reshape(x.shape[0], -1)
+        return dense_layers(x, self.hidden, self.layer_norm, self.precision)
+
+
+class NatureTorso(Torso):
+    """The network of Mnih et al. 2015 for 84 x 84 frames, up to its hidden dense layer; or one of other layers."""
+
+    filters: tuple[int, ...] = (32, 64, 64)  # Of each convolution ...
+    windows: tuple[int, ...] = (8, 4, 3)  # ... the side of its window ...
+    strides: tuple[int, ...] = (4, 2, 1)  # ... and how far that moves.
+    hidden: tuple[int, ...] = (512,)  # Units of each dense layer.
+    layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
+    precision: Precision = "float32"  # Of its products; weights and what it returns are float32.
+    limits: ClassVar[dict[str, Limit]] = {"filters": COUNT, "windows": COUNT, "strides": COUNT, "hidden": COUNT}
+
+    def problems(self, observation: Observation) -> list[str]:
+        if not len(self.filters) == len(self.windows) == len(self.strides):
+            return ["filters, windows and strides must be as many: one of each for every convolution"]
+        least = 1
+        for window, stride in reversed(list(zip(self.windows, self.strides, strict=True))):
+            least = (least - 1) * stride + window
+        return image_problems("nature", observation, least)
+
+    @nn.compact
+    def __call__(self, features: Any) -> Array:
+        x = picture(features)
+        for channels, size, stride in zip(self.filters, self.windows, self.strides, strict=True):
+            layer = Conv(channels, (size, size), (stride, stride), scale=pixel_scale(x), dtype=dtype_of(self.precision))
+            x = rectify(layer(x), self.layer_norm)
+        x = x.reshape(x.shape[0], -1)
+        return dense_layers(x, self.hidden, self.layer_norm, self.precision)
+
+
+class ImpalaTorso(Torso):
+    """The residual network of Espeholt et al. 2018: three stages that each halve the picture."""
+
+    stages: tuple[int, ...] = (16, 32, 32)  # Filters of each stage.
+    hidden: tuple[int, ...] = (256,)  # Units of each dense layer.
+    layer_norm: bool = False  # Normalise the units of each dense layer before its ReLU.
+    precision: Precision = "float32"  # Of its products; weights and what it returns are float32.
+    limits: ClassVar[dict[str, Limit]] = {"stages": COUNT, "hidden": COUNT}
+
+    def problems(self, observation: Observation) -> list[str]:
+        return image_problems("impala", observation, least=2 ** len(self.stages))
+
+    @nn.compact
+    def __call__(self, features: Any) -> Array:
+        x = picture(features)
+        for channels in self.stages:
+            x = Conv(channels, (3, 3), padding="SAME", scale=pixel_scale(x), dtype=dtype_of(self.precision))(x)
+            x = max_pool(x, (3, 3), (2, 2), "SAME")
+            for _ in range(2):
+                inner = Conv(channels, (3, 3), padding="SAME", dtype=dtype_of(self.precision))(nn.relu(x))
+                x = x + Conv(channels, (3, 3), padding="SAME", dtype=dtype_of(self.precision))(nn.relu(inner))
+        x = nn.relu(x).reshape(x.shape[0], -1)
+        return dense_layers(x, self.hidden, self.layer_norm, self.precision)
+
+
+def rectify(x: Array, layer_norm: bool) -> Array:
+    """ReLU, after a layer normalisation if there is one.  For use in a compact module."""
+    return nn.relu(nn.LayerNorm(dtype=x.dtype)(x) if layer_norm else x)
+
+
+def dense_layers(x: Array, widths: tuple[int, ...], layer_norm: bool, precision: Precision = "float32") -> Array:
+    """Dense layers of these widths, each rectified, to float32.  For use in a compact module."""
+    for width in widths:
+        x = rectify(nn.Dense(width, dtype=dtype_of(precision))(x), layer_norm)
+    return x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
+
+
+def dtype_of(precision: Precision) -> Any:
+    """What products are computed in; None for what their arguments are."""
+    return jnp.bfloat16 if precision == "bfloat16" else None
+
+
+def flatten_features(features: Any) -> Array:
+    """Every leaf `[B, ...]` as float32, flattened and joined to one vector for each row."""
+    leaves = jax.tree.leaves(features)
+    return jnp.concatenate([leaf.reshape(leaf.shape[0], -1).astype(jnp.float32) for leaf in leaves], axis=-1)
+
+
+def picture(features: Any) -> Array:
+    """The one picture `[B, H, W, C]` of the features, as it is: flags, bytes or numbers."""
+    (x,) = jax.tree.leaves(features)
+    return x
+
+
+def pixel_scale(x: Array) -> float:
+    """What brings a picture's numbers to between 0 and 1."""
+    return 1 / 255 if x.dtype == jnp.uint8 else 1.0
+
+
+def image_problems(name: str, observation: Observation, least: int) -> list[str]:
+    """Whether observations are one picture of at least that size."""
+    shapes = [leaf.shape for leaf in jax.tree.leaves(observation.features)]
+    side = min(shapes[0][:2]) if len(shapes) == 1 and len(shapes[0]) == 3 else 0  # of the one picture
+    if side >= least:
+        return []
+    wanted = f"torso={name} wants one picture (height, width, channels) of at least {least} x {least}"
+    return [f"{wanted}; this is {', '.join(map(str, shapes))}: try torso={'minatar' if side >= 3 else 'mlp'}"]

@@ -1,0 +1,1 @@
+"""How an experiment is computed: compiled as one program, with environments outside JAX, or with actors."""

@@ -1,0 +1,163 @@
+"""The processes beside the learner: actors, shards of the replay, and the board on which weights are published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.agents.dqn import DQNConfig
+from rollax.envs.protocol import Envs
+from rollax.experiment.experiment import Experiment, from_json, with_values
+from rollax.memory.replay import UniformReplay
+from rollax.memory.ring import Batch, RingState
+from rollax.programs.flat_replay import Draw, FlatReplay
+from rollax.programs.plan import make_plan
+from rollax.types import Array, Key
+
+BASE, POWER = 0.4, 7.0  # of the actors' epsilons, as in the paper
+UNANSWERED = 2  # rollouts that an actor may have sent and not been thanked for
+
+
+class Notes(NamedTuple):
+    """What an actor says of a rollout beside its transitions."""
+
+    version: int  # of the weights that it acted with
+    steps: int
+    episodes: tuple[float, float, float]  # that ended: count, returns, lengths
+
+
+class Totals(NamedTuple):
+    """What a shard has seen."""
+
+    steps: int
+    episodes: tuple[float, float, float]
+    version: int  # of the newest weights that a rollout came from
+
+
+def epsilon_of(actor: int, actors: int) -> float:
+    """From 0.4 for the first to almost nothing for the last."""
+    return BASE ** (1.0 + (POWER * actor / (actors - 1) if actors > 1 else 0.0))
+
+
+def own_share(experiment: Experiment, actor: int) -> Experiment:
+    """What one actor runs: its part of the environments, and its own epsilon."""
+    loop, choices = experiment.loop, cast(DQNConfig, experiment.choices)
+    epsilon, envs = epsilon_of(actor, loop.actors), loop.num_envs // loop.actors
+    alone = with_values(experiment, {"epsilon_start": epsilon, "epsilon_end": epsilon, "epsilon_decay": 0.0})
+    # A ring that holds a rollout, and the windows that wait for it.
+    rows = (-(-(choices.replay.n_step + 1) // loop.rollout_length) + 2) * loop.rollout_length
+    ring = UniformReplay(capacity=envs * rows, n_step=choices.replay.n_step)
+    quiet = replace(loop, num_envs=envs, actors=0, devices=1, warm_up_steps=envs * rows)
+    return replace(alone, choices=replace(choices, replay=ring), loop=quiet)
+
+
+class Actor:
+    """Collects for ever: its rollouts become n-step transitions with priorities, and go to a shard."""
+
+    def __init__(self, config: dict[str, Any], actor: int):
+        experiment = own_share(from_json(config), actor)
+        plan = make_plan(experiment)
+        self.loop, self.length = plan.program.loop, experiment.loop.rollout_length
+        self.agent: Any = self.loop.agent
+        self.ring: Any = self.agent.config.replay
+        key = jax.random.fold_in(plan.keys[0], actor)
+        hparams = jax.tree.map(lambda leaf: leaf[0], plan.hparams)
+        state = jax.jit(self.loop.init)(key, hparams)
+        self.learner, self.memory, self.envs, self.key = state.learner, state.memory, state.envs, state.key
+        self.program = jax.jit(self.collect, donate_argnums=(1, 2))
+
+    def collect(
+        self, learner: Any, memory: RingState, envs: Envs, key: Key
+    ) -> tuple[RingState, Envs, Batch, Array, tuple[Array, ...]]:
+        """A rollout further: the transitions that it completed `[T * B, ...]`, their priorities, the episodes' sums."""
+        spec, act_key, judge_key = self.agent.spec, *jax.random.split(key)
+        envs, rollout, episodes = self.loop.collect(learner, envs, act_key)
+        memory = self.agent.remember(memory, rollout)
+        first = memory.added - self.ring.n_step - self.length
+        time, env = jnp.meshgrid(first + jnp.arange(self.length), jnp.arange(spec.num_envs), indexing="ij")
+        batch = self.ring.windows(memory, env.reshape(-1), time.reshape(-1), learner.hparams.discount, spec)
+        return (
+            memory,
+            envs,
+            batch,
+            self.agent.bellman_error(learner.params, learner, batch, judge_key).priority,
+            episodes,
+        )
+
+    def run(self, board: Any, shard: Any) -> None:
+        """For as long as the process lives."""
+        import ray
+
+        ray.get(board.arrived.remote())
+        rollouts, version, sent = 0, -1, []
+        while True:
+            if newer := ray.get(board.newer.remote(version)):
+                version, params = newer
+                self.learner = self.agent.with_weights(self.learner, jax.tree.map(jnp.asarray, params))
+            key = jax.random.fold_in(self.key, rollouts)
+            self.memory, self.envs, batch, priority, episodes = self.program(self.learner, self.memory, self.envs, key)
+            rollouts += 1
+            if rollouts * self.length < self.length + self.ring.n_step:
+                continue  # the first windows are not complete
+            count, returns, lengths = (float(total) for total in episodes)
+            notes = Notes(version, self.agent.spec.steps_per_iteration, (count, returns, lengths))
+            sent.append(shard.add.remote(jax.tree.map(np.asarray, batch), np.asarray(priority), notes))
+            while len(sent) > UNANSWERED:
+                ray.get(sent.pop(0))
+
+
+class Shard:
+    """A part of the replay, in a process of its own."""
+
+    def __init__(self, capacity: int, exponent: float, seed: int):
+        self.replay = FlatReplay(capacity, exponent, seed)
+        self.totals = Totals(0, (0.0, 0.0, 0.0), -1)
+
+    def add(self, batch: Any, priority: np.ndarray, notes: Notes) -> None:
+        self.replay.add(batch, priority)
+        total = self.totals
+        count, returns, lengths = np.add(total.episodes, notes.episodes).tolist()
+        version = max(total.version, notes.version)
+        steps = total.steps + notes.steps
+        self.totals = Totals(steps, (count, returns, lengths), version)
+
+    def draw(self, least: int, count: int, batch_size: int, importance_exponent: float) -> tuple[Draw | None, Totals]:
+        """Batches, once there are so many transitions, and what has been seen so far."""
+        if len(self.replay) < least:
+            return None, self.totals
+        return self.replay.draw(count, batch_size, importance_exponent), self.totals
+
+    def reprioritize(self, handle: np.ndarray, priority: np.ndarray) -> None:
+        self.replay.reprioritize(handle, priority)
+
+
+class Board:
+    """The newest weights, by version, for whoever has older ones."""
+
+    def __init__(self) -> None:
+        self.version, self.params, self.arrivals = -1, None, 0
+
+    def arrived(self) -> None:
+        """An actor begins, for the first time or again."""
+        self.arrivals += 1
+
+    def publish(self, version: int, params: Any) -> int:
+        """Puts weights up; says how often actors have begun."""
+        self.version, self.params = version, params
+        return self.arrivals
+
+    def newer(self, version: int) -> tuple[int, Any] | None:
+        """Version and weights; None if they are known."""
+        return (self.version, self.params) if self.version > version else None
+
+
+def remote(kind: Callable, **options: Any) -> Any:
+    """A class as one of Ray's actors: when one is lost, another begins, and does again what it was doing."""
+    import ray
+
+    return ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, **options)(kind)

@@ -1,0 +1,194 @@
+"""A population's training run as four compiled programs, each compiled exactly once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rollax.agents.base import Learner
+from rollax.programs.evaluate import Best, Evaluation, keep_best
+from rollax.programs.loop import TrainState
+from rollax.programs.mesh import BY_MEMBER, EVERYWHERE, Spread
+from rollax.programs.program import (
+    FULL,
+    LIGHT,
+    LOG_ROWS,
+    NONE,
+    Program,
+    Programs,
+    evaluation_keys,
+    nbytes,
+    population_axes,
+    without_garbage_collection,
+)
+from rollax.types import Array, Key
+
+
+class Uncompiled(NamedTuple):
+    """A program that can be traced, lowered and compiled, step by step."""
+
+    function: Any  # under `jit`
+    arguments: tuple  # their shapes
+    level: dict[str, Any]  # how much a CPU's compiler should try
+
+    def trace(self) -> Any:
+        return self.function.trace(*self.arguments)
+
+    def lower(self) -> Any:
+        return self.function.lower(*self.arguments)
+
+    def compile(self, lowered: Any) -> Any:
+        return lowered.compile(self.level if jax.default_backend() == "cpu" else None)
+
+
+@dataclass(frozen=True)
+class JaxProgram(Program):
+    """`jit(vmap(repeat(iteration)))` with donated state.
+
+    The iteration to stop at and the length of a log window are arguments, so one executable
+    serves every chunk length, log grid and budget: none of them can change a bit of the result.
+    `block` iterations form an inner loop of fixed length, for devices where asking the host after
+    each iteration whether to go on would cost as much as the iteration; every stop must then be
+    a multiple of it away.  With a `spread`, all of this runs inside `shard_map`: what is said here of members and
+    environments is then said of those of one device.
+    """
+
+    spread: Spread | None = None
+
+    def shapes(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
+        return self.spread.shapes if self.spread else super().shapes(keys, hparams)
+
+    def repeat(self, state: TrainState, stop: Array, log_iterations: Array, *, learn: bool) -> tuple[TrainState, Array]:
+        """Runs until `iteration == stop`; returns the state and the windows that ended, `[members, LOG_ROWS, ...]`.
+
+        Row `i` is the window that contains iteration `(start // log_iterations + i) * log_iterations`.
+        """
+        first_row = state.iteration // log_iterations
+        members, columns = state.window.shape
+        iterate = self.over_members(lambda one: self.loop.iteration(one, learn=learn), population_axes(state), members)
+
+        def step(carry: tuple[TrainState, Array], _: Any) -> tuple[tuple[TrainState, Array], None]:
+            state, rows = carry
+            row = state.iteration // log_iterations - first_row
+            state = iterate(state)
+            rows = jax.lax.dynamic_update_slice_in_dim(rows, state.window[:, None], row, axis=1)
+            ended = state.iteration % log_iterations == 0
+            return (state._replace(window=jnp.where(ended, 0.0, state.window)), rows), None
+
+        def body(carry: tuple[TrainState, Array]) -> tuple[TrainState, Array]:
+            return jax.lax.scan(step, carry, length=self.block)[0]
+
+        rows = jnp.zeros((members, LOG_ROWS, columns), jnp.float32)
+        return jax.lax.while_loop(lambda carry: carry[0].iteration < stop, body, (state, rows))
+
+    def over_members(self, step: Callable[[TrainState], TrainState], axes: TrainState, members: int) -> Any:
+        """The step of one member for all of them.
+
+        A single one whose players decide one by one takes it without an axis of length one, which would make every
+        condition a choice between two results that are both computed.  Elsewhere the axis stays: without it a large
+        replay is not written in place.
+        """
+        if members > 1 or not self.loop.task.players:
+            return jax.vmap(step, in_axes=(axes,), out_axes=axes)
+
+        def own(function: Callable[[Array], Array], state: TrainState) -> TrainState:
+            return jax.tree.map(
+                lambda axis, leaf: leaf if axis is None else function(leaf),
+                axes,
+                state,
+                is_leaf=lambda axis: axis is None,
+            )
+
+        return lambda state: own(lambda leaf: leaf[None], step(own(lambda leaf: leaf[0], state)))
+
+    def evaluate(self, learner: Learner, keys: Key, iteration: Array, best: Best) -> tuple[Evaluation, Best]:
+        """Plays with randomness that training never draws, and keeps the better weights."""
+        result = self.evaluator(learner, evaluation_keys(keys, iteration))
+        return result, keep_best(best, learner, result)
+
+    def play(self, learner: Learner, keys: Key) -> Evaluation:
+        return jax.jit(self.evaluator)(learner, keys)
+
+    def restoring(self) -> Any:
+        """In the machine's own memory, if it is to be split from there."""
+        return jax.default_device(jax.local_devices(backend="cpu")[0]) if self.spread else super().restoring()
+
+    def placed(self, state: TrainState, best: Best) -> tuple[TrainState, Best]:
+        if self.spread is None:
+            return state, best
+        return self.spread.place((state, best), self.spread.specs)
+
+    def with_weights(self, learner: Learner, params: Any) -> Learner:
+        if self.spread is None:
+            return super().with_weights(learner, params)
+        specs = self.spread.specs[0].learner
+        adopt = self.spread_out(jax.vmap(self.loop.agent.with_weights), (specs, BY_MEMBER), specs)
+        return adopt(learner, self.spread.place(params, BY_MEMBER))
+
+    def spread_out(self, function: Callable, in_specs: tuple, out_specs: Any, **options: Any) -> Any:
+        """The function compiled for the mesh, if there is one."""
+        if self.spread is None:
+            return jax.jit(function, **options)
+        # Without `check_vma`, which would add up the gradients of all shards by itself.
+        mapped = jax.shard_map(function, mesh=self.spread.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        shardings = {
+            "in_shardings": self.spread.sharding(in_specs),
+            "out_shardings": self.spread.sharding(out_specs),
+        }
+        return jax.jit(mapped, **shardings, **options)
+
+    def uncompiled(self, keys: Key, hparams: Any) -> dict[str, Uncompiled]:
+        """The four programs by name, nothing traced yet."""
+        state, best = self.shapes(keys, hparams)
+        number = jax.ShapeDtypeStruct((), jnp.int32)
+        state_specs, best_specs = self.spread.specs if self.spread else (EVERYWHERE, EVERYWHERE)
+        learner_specs = getattr(state_specs, "learner", EVERYWHERE)
+        chunk_specs = ((state_specs, EVERYWHERE, EVERYWHERE), (state_specs, BY_MEMBER))
+
+        def warm_up(state: TrainState, stop: Array, log_iterations: Array) -> tuple[TrainState, Array]:
+            return self.repeat(state, stop, log_iterations, learn=False)
+
+        def advance(state: TrainState, stop: Array, log_iterations: Array) -> tuple[TrainState, Array]:
+            return self.repeat(state, stop, log_iterations, learn=True)
+
+        chunk, usual = (state, number, number), FULL if self.loop.task.costly else LIGHT
+        evaluate_specs = ((learner_specs, BY_MEMBER, EVERYWHERE, best_specs), (BY_MEMBER, best_specs))
+        return {
+            "init": Uncompiled(
+                self.spread_out(self.init, (BY_MEMBER, BY_MEMBER), (state_specs, best_specs)), (keys, hparams), NONE
+            ),
+            "warm_up": Uncompiled(self.spread_out(warm_up, *chunk_specs, donate_argnums=0), chunk, usual),
+            "advance": Uncompiled(self.spread_out(advance, *chunk_specs, donate_argnums=0), chunk, usual),
+            "evaluate": Uncompiled(
+                self.spread_out(self.evaluate, *evaluate_specs), (state.learner, state.key, number, best), usual
+            ),
+        }
+
+    def compile(self, keys: Key, hparams: Any) -> Programs:
+        """All programs, compiled side by side; `evaluate`, which is needed last, while the others run already."""
+        started = time.perf_counter()
+        programs = self.uncompiled(keys, hparams)
+        pool = ThreadPoolExecutor(max_workers=4)
+        with without_garbage_collection():
+            advance, warm_up, init = (
+                pool.submit(programs[name].compile, programs[name].lower()) for name in ("advance", "warm_up", "init")
+            )
+            needed: list[Any] = [program.result() for program in (init, warm_up, advance)]
+        evaluate = pool.submit(lambda: programs["evaluate"].compile(programs["evaluate"].lower()))
+        pool.shutdown(wait=False)
+        state, best = programs["advance"].arguments[0], programs["evaluate"].arguments[-1]
+        beside = max(analysis.temp_size_in_bytes for program in needed if (analysis := program.memory_analysis()))
+        begin, *rest = needed
+        return Programs(
+            lambda *arguments: begin(*(self.spread.place(arguments, BY_MEMBER) if self.spread else arguments)),
+            *rest,
+            evaluate=lambda *arguments: evaluate.result()(*arguments),
+            compile_seconds=time.perf_counter() - started,
+            memory_bytes=nbytes((state, best)) + beside,
+        )

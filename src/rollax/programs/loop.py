@@ -1,0 +1,157 @@
+"""One iteration of training: collect, remember, learn.  Everything that runs is this, repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rollax.agents.base import Agent, Learner, Memory
+from rollax.agents.players import Acting
+from rollax.envs.host import HostTask
+from rollax.envs.protocol import Envs, play_envs, reset_envs
+from rollax.tracing import LEARNING, REMEMBERING, max_over, own_key, phase, sum_over
+from rollax.types import Array, Key, Metrics, Observation, Transition
+
+# A window is a row of sums: of ended episodes, of iterations that learnt, then of the agent's own metrics.
+WINDOW_COLUMNS = ("episodes", "return_sum", "length_sum", "learnt")
+LEGAL = "legal actions"  # what is watched beside numbers
+
+
+class Health(NamedTuple):
+    """What went wrong first with a member: a number that is not finite, or a state without a legal action.
+
+    Its learner stays as it was before.
+    """
+
+    cause: Array  # 0 while all is well, else 1 + an index into `Loop.watched(...)`
+    iteration: Array
+
+
+class TrainState(NamedTuple):
+    """All of a run.  Every field but `iteration` leads with the members of the population."""
+
+    iteration: Array  # iterations done, the same for all members
+    key: Key  # never changes: iteration i draws from fold_in(key, i)
+    learner: Learner
+    memory: Memory
+    envs: Any  # Envs
+    window: Array  # sums since the last row of the log
+    health: Health
+
+
+@dataclass(frozen=True)
+class Loop:
+    """An agent in its environments.  All methods are pure and speak of one member."""
+
+    agent: Agent
+    task: Any  # a Task, or a HostTask where environments are outside JAX
+    num_envs: int  # of the whole member
+    rollout_length: int
+
+    def init(self, key: Key, hparams: Any) -> TrainState:
+        agent_key, envs_key, loop_key = jax.random.split(key, 3)
+        learner, memory = self.agent.init(agent_key, hparams)
+        if isinstance(self.task, HostTask):
+            envs = self.task.blank_envs(self.num_envs)  # they begin when the run does
+        else:
+            envs = reset_envs(self.task, own_key(self.agent.spec, envs_key), self.agent.spec.share(self.num_envs))
+        window = jnp.zeros(len(WINDOW_COLUMNS) + len(self.agent.metric_names), jnp.float32)
+        health = Health(jnp.int32(0), jnp.int32(-1))
+        return TrainState(jnp.int32(0), loop_key, learner, memory, envs, window, health)
+
+    def iteration(self, state: TrainState, *, learn: bool) -> TrainState:
+        """Collects a rollout, remembers it and learns; a warm-up does not learn."""
+        collect_key, learn_key = self.keys(state)
+        envs, rollout, episodes = self.collect(state.learner, state.envs, collect_key)
+        with phase(REMEMBERING):
+            memory = self.agent.remember(state.memory, rollout)
+        learner, metrics = state.learner, self.no_metrics()
+        if learn:
+            with phase(LEARNING):
+                learner, memory, metrics = self.agent.learn(learner, memory, rollout, learn_key)
+        state = self.conclude(state, learner, rollout, metrics, episodes, learn=learn)
+        return state._replace(memory=memory, envs=envs)
+
+    def keys(self, state: TrainState) -> tuple[Key, Key]:
+        """Of the next iteration: one to collect with, and one to learn with; each shard has its own."""
+        key = own_key(self.agent.spec, jax.random.fold_in(state.key, state.iteration))
+        collect_key, learn_key = jax.random.split(key)
+        return collect_key, learn_key
+
+    def step_keys(self, key: Key) -> Key:
+        """Keys `[T, 2]` of a rollout's steps: to act, and to step with."""
+        return jax.random.split(key, (self.rollout_length, 2))
+
+    def no_metrics(self) -> Metrics:
+        return {name: jnp.float32(0) for name in self.agent.metric_names}
+
+    def conclude(
+        self,
+        state: TrainState,
+        learner: Learner,
+        rollout: Transition,
+        metrics: Metrics,
+        episodes: tuple[Array, ...],
+        *,
+        learn: bool,
+    ) -> TrainState:
+        """The state after an iteration that made this learner, if the member is well; memory and envs as they were.
+
+        `episodes` are the count, returns and lengths of the episodes that ended in it.
+        """
+        health = self.examine(state, learner, rollout, metrics)
+        well = health.cause == 0
+        learner = jax.tree.map(lambda new, old: jax.lax.select(well, new, old), learner, state.learner)
+        episodes = sum_over(self.agent.spec, episodes)
+        numbers = [*episodes, jnp.float32(learn), *(metrics[name] for name in self.agent.metric_names)]
+        window = state.window + jnp.stack(numbers)
+        return state._replace(iteration=state.iteration + 1, learner=learner, window=window, health=health)
+
+    def collect(self, learner: Learner, envs: Envs, key: Key) -> tuple[Envs, Transition, tuple[Array, ...]]:
+        """A rollout `[T, B, ...]`, and the count, returns and lengths of the episodes that ended in it."""
+        acting = Acting(self.agent, learner, explore=True).in_a_loop()
+
+        def step(envs: Envs, keys: Key):
+            envs, transition, episodes = play_envs(self.task, envs, acting, keys)
+            return envs, (transition, episodes)
+
+        envs, (rollout, episodes) = jax.lax.scan(step, envs, self.step_keys(key))
+        return envs, rollout, tuple(jnp.sum(total) for total in episodes)
+
+    def examine(self, state: TrainState, learner: Learner, rollout: Transition, metrics: Metrics) -> Health:
+        """The member's health after this iteration: what came first stays."""
+        seen = _floats((rollout.obs.features, rollout.next_obs.features))
+        tensors = [*stuck(rollout.obs), rollout.reward, *seen, metrics["loss"], *jax.tree.leaves(learner.params)]
+        # One reduction for each: the largest of a tensor with a NaN in it is NaN, which is below nothing.
+        broken = jnp.stack([~(jnp.max(jnp.abs(tensor)) < jnp.inf) for tensor in tensors])
+        broken = max_over(self.agent.spec, broken.astype(jnp.int32)) > 0
+        cause = jnp.where(jnp.any(broken), 1 + jnp.argmax(broken), 0).astype(jnp.int32)
+        well = state.health.cause == 0
+        return Health(
+            cause=jnp.where(well, cause, state.health.cause),
+            iteration=jnp.where(well & (cause > 0), state.iteration, state.health.iteration),
+        )
+
+    def watched(self, learner: Learner) -> list[str]:
+        """What `examine` looks at, by name."""
+        params = [f"weights {leaf_name(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(learner.params)]
+        features, legal = self.task.observation
+        mask = [] if legal is None else [LEGAL]
+        return [*mask, "rewards", *("observations" for _ in _floats((features, features))), "loss", *params]
+
+
+def stuck(obs: Observation) -> list[Array]:
+    """For a mask, a number for each observation that is not finite where no action is legal."""
+    return [] if obs.legal is None else [jnp.where(jnp.any(obs.legal, axis=-1), 0.0, jnp.inf)]
+
+
+def leaf_name(path: Any) -> str:
+    """The path of a leaf of a tree, as `params/torso/Dense_0/kernel`."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _floats(tree: Any) -> list[Any]:
+    return [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]

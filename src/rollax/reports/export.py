@@ -1,0 +1,218 @@
+"""A trained policy as files that run without the code that trained it.
+
+`policy.jaxexport` is the whole policy as a program of XLA, `policy.onnx` the scores of its actions, and
+`weights.safetensors` with `config.json` what both were made from.  None of them holds code that loading would run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+from safetensors.numpy import save_file
+
+import rollax
+from rollax.envs import registry
+from rollax.envs.host import HostTask
+from rollax.errors import CheckpointError, ConfigError
+from rollax.experiment.experiment import from_json, to_json
+from rollax.programs.evaluate import Evaluation, Evaluator
+from rollax.programs.loop import leaf_name
+from rollax.runs.checkpoint import digest, flatten
+from rollax.runs.folder import RunFolder, read_json
+from rollax.runs.result import Policy, Result
+from rollax.runs.tables import episode_statistics
+from rollax.types import Array, Key, Observation
+
+CARD, WEIGHTS, CONFIG, PROGRAM, ONNX = (
+    "export.json", "weights.safetensors", "config.json", "policy.jaxexport", "policy.onnx",
+)  # fmt: skip
+PLATFORMS = ("cpu", "cuda", "tpu")
+
+
+def export(
+    run_dir: str | Path, target: str | Path, *, member: int = 0, best: bool = False, onnx: bool = False
+) -> list[Path]:
+    """Writes a member's policy into a folder and returns the files, the card that describes them first."""
+    if onnx and importlib.util.find_spec("jax2onnx") is None:
+        raise ConfigError("onnx needs a converter: pip install 'rollax[onnx]'")
+    if importlib.util.find_spec("flatbuffers") is None:
+        raise ConfigError("a policy is written with flatbuffers: pip install 'rollax[export]'")
+    target, result = Path(target), Result(Path(run_dir))
+    policy = result.policy(member, best=best)
+    if onnx and (policy.task.players or not single_leaf(policy)):
+        raise ConfigError("onnx takes one array of observations of one player; leave --onnx out")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"out={target} cannot be made: {error.strerror}") from error
+    save_file(flatten(policy.learner.params), target / WEIGHTS, {"format": "rollax", "agent": result.experiment.agent})
+    (target / CONFIG).write_text(json.dumps(to_json(result.experiment), indent=1) + "\n")
+    (target / PROGRAM).write_bytes(program_of(policy).serialize())
+    written = [target / name for name in (WEIGHTS, CONFIG, PROGRAM)]
+    if onnx:
+        written.append(write_onnx(policy, target / ONNX))
+    card = card_of(policy, result, member, best) | {"files": {path.name: digest(path) for path in written}}
+    (target / CARD).write_text(json.dumps(card, indent=1) + "\n")
+    return [target / CARD, *written]
+
+
+def card_of(policy: Policy, result: Result, member: int, best: bool) -> dict[str, Any]:
+    """What one must know to call it."""
+    shown = policy.task.observation
+    return {
+        "rollax": rollax.__version__,
+        "jax": jax.__version__,
+        "agent": result.experiment.agent,
+        "env": result.experiment.env,
+        "member": member,
+        "seed": result.summary["members"][member]["seed"],
+        "weights": "best evaluation" if best else "last",
+        "actions": policy.task.num_actions,
+        "observation": [
+            {"name": leaf_name(path) or "observation", "dtype": str(leaf.dtype), "shape": list(leaf.shape)}
+            for path, leaf in jax.tree_util.tree_leaves_with_path(shown.features)
+        ],
+        "mask": shown.legal is not None,
+        "players": policy.task.players,
+        "platforms": list(PLATFORMS),
+    }
+
+
+def single_leaf(policy: Policy) -> bool:
+    return len(jax.tree.leaves(policy.task.observation.features)) == 1
+
+
+def program_of(policy: Policy) -> jax.export.Exported:
+    """The policy as a program: `(observations [b, ...], legal actions [b, A], seed) -> actions [b]`.
+
+    It holds the weights.  Observations of several arrays are as many arguments, in the order of the card; without a
+    mask there are no legal actions to tell.  The seed matters to a policy that draws, as with an evaluation epsilon.
+    """
+    (batch,) = jax.export.symbolic_shape("b")
+    together = (policy.task.players,) if policy.task.players else ()
+
+    def of_batch(leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((batch, *together, *leaf.shape), leaf.dtype)
+
+    observation = policy.task.observation
+    arrays, structure = jax.tree.flatten(observation)  # the mask, if there is one, last
+
+    def act(*arguments: Array) -> Array:
+        *shown, seed = arguments
+        obs = jax.tree.unflatten(structure, shown)
+        return policy.agent.act(policy.learner, obs, jax.random.key(seed), explore=False)[0]
+
+    shapes = [*map(of_batch, arrays), jax.ShapeDtypeStruct((), jnp.uint32)]
+    return jax.export.export(jax.jit(act), platforms=PLATFORMS)(*shapes)
+
+
+def write_onnx(policy: Policy, path: Path) -> Path:
+    """The scores of all actions `[b, A]` for observations `[b, ...]`: the greedy action is the largest legal one's."""
+    with quiet_converter():
+        import jax2onnx
+
+        (leaf,) = jax.tree.leaves(policy.task.observation.features)
+        # Written as float numbers, which is what runtimes take; whole ones stay exact.
+        model = jax2onnx.to_onnx(scores_of(policy, leaf.dtype), [("b", *leaf.shape)], model_name="policy")
+        path.write_bytes(model.SerializeToString())
+    return path
+
+
+def scores_of(policy: Policy, dtype: Any = jnp.float32) -> Callable[[Array], Array]:
+    """What the greedy action is the largest of, as a function of observations: values, or the policy's logits."""
+    agent: Any = policy.agent
+
+    if not hasattr(agent, "returns") and not hasattr(agent, "judge"):
+        raise ConfigError(f"{type(agent).__name__} has no scores to write as ONNX; leave --onnx out")
+
+    def scores(observations: Array) -> Array:
+        obs = Observation(observations.astype(dtype))
+        if hasattr(agent, "returns"):
+            return agent.returns(policy.learner.params, obs).mean()
+        return agent.judge(policy.learner.params, obs)[0]
+
+    return scores
+
+
+@contextlib.contextmanager
+def quiet_converter():
+    """Without the converter's remarks about shapes that it does not need."""
+    logger = logging.getLogger("onnx_ir")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@dataclass(frozen=True)
+class ExportedPolicy:
+    """A policy read back from its folder; it can be called, and play in its environment."""
+
+    folder: Path | str
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        """What is said of it.  Raises CheckpointError if a file is not as it was written."""
+        card = read_json(Path(self.folder) / CARD, f"{self.folder} is no exported policy: it has no {CARD}")
+        listed = card.get("files", {}) if isinstance(card, dict) else {}
+        if not {CONFIG, PROGRAM} <= set(listed):
+            raise CheckpointError(f"{Path(self.folder) / CARD} does not list its files; export the policy again")
+        for name, expected in listed.items():
+            path = Path(self.folder) / os.path.basename(name)
+            if not path.exists() or digest(path) != expected:
+                raise CheckpointError(f"{path} is missing or damaged; export the policy again")
+        return card
+
+    def verify(self) -> None:
+        """Raises CheckpointError unless every file is as it was written."""
+        _ = self.card
+
+    @cached_property
+    def program(self) -> jax.export.Exported:
+        self.verify()
+        return jax.export.deserialize(bytearray((Path(self.folder) / PROGRAM).read_bytes()))
+
+    def __call__(self, observations: Any, legal: Any = None, seed: int = 0) -> np.ndarray:
+        """Actions `[b]` for observations `[b, ...]`."""
+        arrays = map(jnp.asarray, jax.tree.leaves((observations, legal)))
+        return np.asarray(self.program.call(*arrays, np.uint32(seed)))
+
+    def act(self, learner: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, tuple]:
+        """As an agent acts, so that it can be evaluated like one."""
+        # A program of XLA cannot be vmapped; members, of which there is one, are taken one after the other.
+        call = jax.custom_batching.sequential_vmap(lambda *arguments: self.program.call(*arguments))
+        return call(*jax.tree.leaves(obs), jax.random.bits(key, dtype=jnp.uint32)), ()
+
+    def evaluate(self, episodes: int, seed: int = 0) -> list[dict[str, Any]]:
+        """Plays greedy episodes; a row as `rollax eval` gives for a run's member."""
+        self.verify()
+        experiment = from_json(read_json(Path(self.folder) / CONFIG, f"{self.folder} has no {CONFIG}"))
+        task = registry.make(experiment.env, experiment.world)
+        if isinstance(task, HostTask):
+            raise ConfigError(f"{experiment.env} is outside JAX; call the policy from a loop of your own")
+        player: Any = self
+        play = Evaluator(player, task, episodes, experiment.record.max_episode_steps)
+        root = jax.random.fold_in(jax.random.key(np.uint32(seed)), self.card["member"])
+        found: Evaluation = jax.jit(play)((), root[None])
+        returns, lengths, truncated = (np.asarray(array[0], np.float64) for array in found)
+        own = {"member": self.card["member"], "seed": self.card["seed"]}
+        return [own | episode_statistics(returns, lengths, truncated)]
+
+
+def is_export(folder: str | Path) -> bool:
+    return (Path(folder) / CARD).exists() and not RunFolder(folder).metrics.exists()

@@ -1,0 +1,320 @@
+"""Looking at games: a trained agent's, drawn in the terminal and as a moving picture, and one's own at the keyboard."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.envs import registry
+from rollax.envs.host import HostTask
+from rollax.envs.pictures import Drawer, drawer_of
+from rollax.envs.protocol import Task
+from rollax.errors import ConfigError, EnvError
+from rollax.programs.plan import make_plan
+from rollax.runs.result import Policy, Result
+from rollax.types import Observation
+
+CLEAR = "\x1b[H\x1b[2J"
+SHORT_FILM, LONG_FILM = 500, 5_000  # steps, in JAX and outside it
+USUAL_RATE = 6  # pictures in a second
+
+
+class Scene(NamedTuple):
+    """A moment at which somebody has to act."""
+
+    state: Any
+    obs: Observation
+    total: float  # the rewards so far
+    steps: int
+
+
+class Ending(NamedTuple):
+    total: float
+    steps: int
+    terminated: bool
+    info: dict[str, Any]
+
+
+def episode(task: Task, choose: Callable[[Scene], Any], seed: int, most: int) -> Iterator[Scene | Ending]:
+    """The scenes of one episode and, last, its ending; `choose` may give up with None."""
+    reset = jax.jit(task.reset)
+    step = jax.jit(lambda key, state, action: task.env.step(key, state, action, task.params))
+    key = jax.random.key(seed)
+    obs, state = reset(jax.random.fold_in(key, 0))
+    total, over, info = 0.0, False, {}
+    steps = 0
+    while not over and steps < most:
+        scene = Scene(state, obs, total, steps)
+        yield scene
+        action = choose(scene)
+        if action is None:
+            break
+        steps += 1
+        raw, state, reward, terminated, truncated, info = step(jax.random.fold_in(key, steps), state, jnp.int32(action))
+        obs, total = task.observe(raw), total + float(jnp.sum(reward))
+        over = bool(terminated) or bool(truncated)
+        if over:
+            yield Ending(total, steps, bool(terminated), _plain(info))
+            return
+    yield Ending(total, steps, False, _plain(info))
+
+
+def _plain(info: dict[str, Any]) -> dict[str, Any]:
+    """The single numbers of an info."""
+    return {name: np.asarray(value).item() for name, value in info.items() if getattr(value, "shape", None) == ()}
+
+
+# -- a trained agent
+
+
+def watch(
+    run_dir: str | Path,
+    *,
+    member: int = 0,
+    best: bool = False,
+    seed: int = 0,
+    most: int = 0,
+    frames_per_second: int = 0,
+    out: str | Path | None = None,
+    screen: TextIO | None = None,
+) -> tuple[Path, Ending]:
+    """Lets a run's agent play an episode; returns the path of the moving picture and how the episode ended.
+
+    Where an ending depends on more than the environment's name, its `info` has the protocol too.
+
+    Without `most` steps or a rate it is as long and as fast as suits the environment.  With a screen every moment is
+    also shown there, as text if the environment has one, else as coloured blocks.
+    """
+    target = Path(out) if out else Path(run_dir) / "watch.gif"
+    check_film(target)
+    result = Result(Path(run_dir))
+    policy = result.policy(member, best=best)
+    if isinstance(policy.task, HostTask):
+        played = film(policy, result.experiment.env, seed, most or LONG_FILM)
+    else:
+        played = animation(policy, result.experiment.env, seed, most or SHORT_FILM)
+    rate = frames_per_second or getattr(policy.task, "pictures_per_second", USUAL_RATE)
+    frames, ending = [], None
+    for moment in played:
+        if isinstance(moment, Ending):
+            ending = moment
+            break
+        frames.append(moment.picture)
+        if screen is not None:
+            print(CLEAR + moment.text(), file=screen, flush=True)
+            time.sleep(1 / rate)
+    assert ending is not None
+    protocol = make_plan(result.experiment).protocol
+    if protocol:
+        ending = ending._replace(info={**ending.info, **protocol})
+    save = save_video if target.suffix == ".mp4" else save_animation
+    return save(frames, target, rate), ending
+
+
+class Shot(NamedTuple):
+    """A moment of an episode as it is drawn."""
+
+    picture: np.ndarray
+    text: Callable[[], str]
+
+
+def animation(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | Ending]:
+    """An episode of an environment in JAX."""
+    task = policy.task
+    draw = drawer_of(task)
+    if draw is None:
+        raise ConfigError(f"env={name!r} cannot be drawn; give it a method picture(state)")
+    for moment in episode(task, lambda scene: act(policy, scene, seed), seed, most):
+        if isinstance(moment, Ending):
+            yield moment
+        else:
+            yield Shot(draw(moment.state, moment.obs.features), functools.partial(as_text, task, draw, moment))
+
+
+def film(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | Ending]:
+    """An episode of an environment outside JAX: the agent plays in one, a camera follows in another like it."""
+    task = policy.task
+    if task.camera is None:
+        raise ConfigError(f"env={name!r} cannot be drawn: it has no pictures in colours")
+    player, camera = task.stepper(1), task.camera_stepper()
+    with closing(player), closing(camera):
+        seeds = np.array([seed], np.int32)
+        shown, picture = player.reset(seeds), camera.reset(seeds)
+        before, fresh, total = task.blank_envs(1).obs, jnp.ones(1, bool), 0.0
+        for step in range(most):
+            obs = task.observe(before, shown, fresh)
+            text = functools.partial(with_caption, as_blocks(picture[0]), step, total)
+            yield Shot(picture[0], text)
+            action = policy(obs, seed=seed + step).astype(np.int32)
+            player.submit(action)
+            camera.submit(action)
+            played, filmed = player.result(), camera.result()
+            total += float(played.reward[0])
+            if played.reward[0] != filmed.reward[0] or played.ended[0] != filmed.ended[0]:
+                raise EnvError(f"{name} does not play the same twice with the same seed and actions")
+            if played.ended[0]:
+                yield Ending(total, step + 1, bool(played.terminated[0]), {})
+                return
+            before, shown, picture, fresh = obs, played.shown, filmed.shown, jnp.zeros(1, bool)
+        yield Ending(total, most, False, {"left": f"after {most} steps, before its end"})
+
+
+def act(policy: Policy, scene: Scene, seed: int) -> np.ndarray:
+    if policy.task.in_turn:
+        return policy.in_turn(scene.state, seed=seed + scene.steps)
+    return policy(scene.obs, seed=seed + scene.steps)
+
+
+def as_text(task: Task, draw: Drawer, scene: Scene) -> str:
+    """A scene for a terminal."""
+    if hasattr(task.env, "text"):
+        shown = task.env.text(scene.state)
+    else:
+        shown = as_blocks(draw(scene.state, scene.obs.features))
+    return with_caption(shown, scene.steps, scene.total)
+
+
+def with_caption(shown: str, steps: int, total: float) -> str:
+    return f"{shown}\nstep {steps}   return {total:.2f}"
+
+
+def as_blocks(picture: np.ndarray, columns: int = 72) -> str:
+    """A picture as half blocks in 24-bit colours: two pixels in each character."""
+    step = max(1, picture.shape[1] // columns)
+    small = picture[::step, ::step]
+    small = small[: len(small) // 2 * 2]
+    lines = []
+    for upper, lower in zip(small[::2], small[1::2], strict=True):
+        cells = (
+            f"\x1b[38;2;{u[0]};{u[1]};{u[2]}m\x1b[48;2;{low[0]};{low[1]};{low[2]}m▀"
+            for u, low in zip(upper.tolist(), lower.tolist(), strict=True)
+        )
+        lines.append("".join(cells) + "\x1b[0m")
+    return "\n".join(lines)
+
+
+def check_film(target: Path) -> None:
+    """Refuses a film that could not be written, before anything is played."""
+    if target.suffix not in (".gif", ".mp4"):
+        raise ConfigError(f"out={target} must end in .gif or .mp4")
+    if not target.parent.is_dir():
+        raise ConfigError(f"out={target} cannot be written: there is no folder {target.parent}")
+    if target.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise ConfigError(f"out={target} needs a video encoder: pip install 'rollax[video]', or name a .gif")
+
+
+def save_video(frames: list[np.ndarray], target: Path, frames_per_second: int) -> Path:
+    """Writes pictures as an MP4, each pixel drawn as four: eyes want larger pictures, encoders even sizes."""
+    import imageio_ffmpeg
+
+    height, width = (2 * side for side in frames[0].shape[:2])
+    writer = imageio_ffmpeg.write_frames(str(target), (width, height), fps=frames_per_second, macro_block_size=2)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # the encoder is a process of its own, begun by a fork
+            writer.send(None)
+        for frame in frames:
+            writer.send(np.ascontiguousarray(np.repeat(np.repeat(frame, 2, axis=0), 2, axis=1)))
+        writer.close()
+    except OSError as error:
+        raise ConfigError(f"out={target} cannot be written: {error}") from error
+    if not target.exists() or not target.stat().st_size:
+        raise ConfigError(f"out={target} cannot be written: the encoder failed")
+    return target
+
+
+def save_animation(frames: list[np.ndarray], target: Path, frames_per_second: int) -> Path:
+    """Writes pictures as an animated GIF; its last picture stays for a second."""
+    from PIL import Image
+
+    images = [Image.fromarray(frame) for frame in frames]
+    durations = [1000 // frames_per_second] * (len(images) - 1) + [1000]
+    try:
+        images[0].save(
+            target, format="GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"out={target} cannot be written: {error}") from error
+    return target
+
+
+# -- a person
+
+
+def play(name: str, *, seed: int = 0, keyboard: TextIO = sys.stdin, screen: TextIO = sys.stdout) -> Ending:
+    """Lets a person play an episode: a key for each action, `Q` to leave.  Without a terminal keys come from lines."""
+    task = registry.make_inside(name)
+    draw = drawer_of(task)
+    if draw is None:
+        raise ConfigError(f"env={name!r} cannot be drawn; give it a method picture(state)")
+    if task.players:
+        raise ConfigError(
+            f"env={name!r} has {task.players} players, and a keyboard is for one; watch a run of it instead"
+        )
+    keys, names = action_keys(task)
+    live = keyboard.isatty()
+    pressed = key_presses(keyboard)
+
+    def choose(scene: Scene) -> int | None:
+        legal = np.ones(task.num_actions, bool) if scene.obs.legal is None else np.asarray(scene.obs.legal)
+        offered = "  ".join(f"{keys[i] if keys[i] != ' ' else 'space'}:{names[i]}" for i in np.flatnonzero(legal))
+        print((CLEAR if live else "") + as_text(task, draw, scene), file=screen)
+        print(f"legal: {offered}   (Q leaves)", file=screen, flush=True)
+        for key in pressed:
+            if key == "Q":
+                return None
+            if key in keys and legal[keys.index(key)]:
+                return keys.index(key)
+            print(f"{key!r} is not legal here", file=screen, flush=True)
+        return None
+
+    ending = None
+    for moment in episode(task, choose, seed, most=sys.maxsize):
+        ending = moment
+    assert isinstance(ending, Ending)
+    return ending
+
+
+def action_keys(task: Task) -> tuple[str, tuple[str, ...]]:
+    """A key and a name for each action: the environment's own, or the letters in order."""
+    keys = getattr(task.env, "keys", "0123456789abcdefghijklmnopqrstuvwxyz"[: task.num_actions])
+    if len(keys) < task.num_actions:
+        raise ConfigError(
+            f"there are {task.num_actions} actions and only {len(keys)} keys; give the environment `keys`"
+        )
+    return keys, getattr(task.env, "action_names", tuple(f"action {i}" for i in range(task.num_actions)))
+
+
+def key_presses(keyboard: TextIO) -> Iterator[str]:
+    """Keys as they are pressed; arrows count as w, s, a and d."""
+    if not keyboard.isatty():
+        for line in keyboard:
+            yield from line.rstrip("\n")
+        return
+    import termios
+    import tty
+
+    descriptor = keyboard.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        while True:
+            key = keyboard.read(1)
+            if key == "\x1b":
+                key = {"[A": "w", "[B": "s", "[D": "a", "[C": "d"}.get(keyboard.read(2), "")
+            if not key:
+                return
+            yield key
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,0 +1,1 @@
+"""Pure mathematics: targets, returns, backups, policies, schedules, aggregates."""

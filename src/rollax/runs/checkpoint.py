@@ -1,0 +1,141 @@
+"""Saving and restoring trees of arrays.  Damaged files are noticed; loading never runs code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from rollax.errors import CheckpointError
+from rollax.programs.loop import leaf_name
+from rollax.programs.mesh import fetch
+
+ARRAYS, META, MANIFEST, SEAL = "arrays.safetensors", "meta.json", "manifest.json", "manifest.sha256"
+
+
+def save(folder: Path, tree: Any, meta: dict[str, Any]) -> None:
+    """Writes a tree and what is said of it."""
+    write(folder, flatten(tree), meta)
+
+
+def write(folder: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+    """Writes arrays and what is said of them, aside at first, so that `folder` appears complete or not at all."""
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        save_file(arrays, aside / ARRAYS)
+    except SafetensorError as error:
+        raise OSError(None, str(error), str(aside)) from error
+    (aside / META).write_text(json.dumps(meta, indent=1))
+    manifest = {
+        name: {"sha256": digest(aside / name), "bytes": (aside / name).stat().st_size} for name in (ARRAYS, META)
+    }
+    (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    (aside / SEAL).write_text(digest(aside / MANIFEST))
+    for path in (*aside.iterdir(), aside):
+        flush(path)
+    if folder.exists():
+        shutil.rmtree(folder)
+    aside.rename(folder)
+    flush(folder.parent)
+
+
+def verify(folder: Path) -> dict[str, Any]:
+    """What was said of a checkpoint, once every file in it is as it was written; else CheckpointError."""
+    try:
+        seal = (folder / SEAL).read_bytes()
+        if seal != digest(folder / MANIFEST).encode():
+            raise CheckpointError(f"{folder}: {MANIFEST} or {SEAL} is damaged")
+        manifest = json.loads((folder / MANIFEST).read_text())
+        for name, expected in manifest.items():
+            if digest(folder / name) != expected["sha256"]:
+                raise CheckpointError(f"{folder}: {name} is damaged")
+        return json.loads((folder / META).read_text())
+    except OSError as error:
+        raise CheckpointError(f"{folder}: {error.strerror}: {error.filename}") from error
+
+
+def restore(folder: Path, like: Any, part: str = "") -> Any:
+    """The tree of a verified checkpoint, or the part of it below a path.
+
+    It must have the paths, shapes and dtypes of `like`; CheckpointError names the first that differs.
+    """
+    prefix = f"{part}/" if part else ""
+    try:
+        with safe_open(folder / ARRAYS, framework="numpy") as file:
+            names = [name for name in file.keys() if name == part or name.startswith(prefix)]
+            stored = {name.removeprefix(part).removeprefix("/"): file.get_tensor(name) for name in names}
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder}: {ARRAYS} cannot be read: {error}") from error
+    return unflatten(stored, like, f"{folder}/{part}".rstrip("/"))
+
+
+def flatten(tree: Any, *, keep: bool = True) -> dict[str, np.ndarray]:
+    """Arrays by path.  Keys of random numbers are stored as their words.
+
+    A process that does not keep them takes part, where arrays are spread over several, and returns nothing.
+    """
+    plain = jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, tree)
+    named = ((path, fetch(leaf)) for path, leaf in jax.tree_util.tree_leaves_with_path(plain))
+    return {leaf_name(path): np.asarray(array, order="C") for path, array in named if keep}
+
+
+def unflatten(stored: dict[str, np.ndarray], like: Any, where: str) -> Any:
+    expected = jax.tree_util.tree_leaves_with_path(like)
+    strangers = set(stored) - {leaf_name(path) for path, _ in expected}
+    if strangers:
+        raise CheckpointError(f"{where}: {sorted(strangers)[0]} belongs to another experiment")
+
+    def fetch(path: Any, leaf: Any) -> Any:
+        name = leaf_name(path)
+        if name not in stored:
+            raise CheckpointError(f"{where}: {name} is missing")
+        plain = jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf
+        found = stored[name]
+        if found.shape != plain.shape or found.dtype != plain.dtype:
+            raise CheckpointError(
+                f"{where}: {name} is {found.dtype}{list(found.shape)}, but this experiment needs "
+                f"{plain.dtype}{list(plain.shape)}"
+            )
+        # A copy of its own: the programs overwrite their arguments in place.
+        array = jax.numpy.array(found, copy=True)
+        return jax.random.wrap_key_data(array) if is_key(leaf) else array
+
+    return jax.tree_util.tree_map_with_path(fetch, like)
+
+
+def params_sha256(params: Any) -> str:
+    """A fingerprint of weights: leaves in order of their path, each as path, dtype, shape and bytes."""
+    total = hashlib.sha256()
+    for name, leaf in sorted(flatten(params).items()):
+        little = leaf.astype(leaf.dtype.newbyteorder("<"))
+        total.update(f"{name}\n{leaf.dtype.name}\n{list(leaf.shape)}\n".encode())
+        total.update(little.tobytes(order="C"))
+    return total.hexdigest()
+
+
+def is_key(leaf: Any) -> bool:
+    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def flush(path: Path) -> None:
+    """Makes a file, or a folder's list of names, survive a loss of power."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

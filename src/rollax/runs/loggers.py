@@ -1,0 +1,209 @@
+"""Where rows go beside the run folder's tables: JSON lines, TensorBoard, Weights & Biases, a function of one's own.
+
+Nothing here can change a run: what fails is said once and left out from then on.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from rollax.errors import ConfigError
+from rollax.runs.console import warn
+from rollax.runs.folder import RunFolder, write_text
+
+Row = dict[str, Any]
+Kind = Literal["train", "eval"]
+OnRows = Callable[[str, list[Row]], None]  # kind, and rows as in metrics.csv ("train") or evaluations.csv ("eval")
+NEEDED = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+NOT_LOGGED = ("step", "member", "seed")
+
+
+class Logger(Protocol):
+    def add(self, kind: Kind, rows: list[Row]) -> None:
+        """Takes rows of one table, in the order of their steps."""
+        ...
+
+    def close(self, status: str) -> None: ...
+
+
+def problems(names: Iterable[str]) -> list[str]:
+    """What is not installed, each with its fix."""
+    return [
+        f"log_to={name} needs {NEEDED[name]}: pip install 'rollax[log]'"
+        for name in names
+        if name in NEEDED and importlib.util.find_spec(NEEDED[name]) is None
+    ]
+
+
+class Loggers:
+    """All of a run's loggers, none of which can stop it."""
+
+    def __init__(self, names: Iterable[str], folder: RunFolder, config: Row, step: int, own: OnRows | None = None):
+        """`step` is where the run goes on: what a log holds from later is taken back where it can be."""
+        self.running: dict[str, Logger] = {}
+        if not folder.writes:  # of several processes one tells
+            return
+        if own is not None:
+            self.running["on_rows"] = OwnFunction(own)
+        missing = problems(names)
+        if missing:
+            raise ConfigError(missing)
+        for name in names:
+            self.attempt(name, lambda name=name: self.running.__setitem__(name, KINDS[name](folder, config, step)))
+
+    def add(self, kind: Kind, rows: list[Row]) -> None:
+        if rows:
+            for name, logger in list(self.running.items()):
+                self.attempt(name, lambda logger=logger: logger.add(kind, rows))
+
+    def close(self, status: str) -> None:
+        for name, logger in list(self.running.items()):
+            self.attempt(name, lambda logger=logger: logger.close(status))
+        self.running.clear()
+
+    def attempt(self, name: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:  # whatever it is, it is not the run's
+            failed = self.running.pop(name, None)
+            if failed is not None:
+                with suppress(Exception):
+                    failed.close("failed")
+            reason = (str(error).splitlines() or [""])[0]
+            warn(f"{name} has failed and is left out from here on; the run goes on: {type(error).__name__}: {reason}")
+
+
+class OwnFunction:
+    def __init__(self, function: OnRows):
+        self.function = function
+
+    def add(self, kind: Kind, rows: list[Row]) -> None:
+        self.function(kind, rows)
+
+    def close(self, status: str) -> None:
+        pass
+
+
+class JsonLines:
+    """`log.jsonl`: an object for each row, with its `kind`."""
+
+    def __init__(self, folder: RunFolder, config: Row, step: int):
+        path = folder.path / "log.jsonl"
+        before = path.read_text().splitlines() if path.exists() and step else []
+        write_text(path, "".join(f"{line}\n" for line in before if parsed_step(line) <= step))
+        self.file = path.open("a")
+
+    def add(self, kind: Kind, rows: list[Row]) -> None:
+        self.file.writelines(json.dumps({"kind": kind, **row}, default=float) + "\n" for row in rows)
+        self.file.flush()
+
+    def close(self, status: str) -> None:
+        self.file.close()
+
+
+def parsed_step(line: str) -> float:
+    """The step of a line; one that a kill has cut short is later than all."""
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return float("inf")
+
+
+class TensorBoard:
+    """`tensorboard/`: a curve for each member, and one for their mean."""
+
+    def __init__(self, folder: RunFolder, config: Row, step: int):
+        from tensorboardX import SummaryWriter
+
+        self.path: Path = folder.path / "tensorboard"
+        # What an earlier part of the run wrote from this step on is hidden by TensorBoard.
+        self.make = lambda name: SummaryWriter(str(self.path / name), purge_step=step + 1)
+        self.writers: dict[str, Any] = {"mean": self.make("mean")}
+        if not step:
+            self.writers["mean"].add_text("config", f"```json\n{json.dumps(config, indent=1)}\n```")
+
+    def add(self, kind: Kind, rows: list[Row]) -> None:
+        for row in rows:
+            self.put(f"member_{row['member']}", kind, row)
+        for row in means(rows):
+            self.put("mean", kind, row)
+        for writer in self.writers.values():
+            writer.flush()
+
+    def put(self, name: str, kind: Kind, row: Row) -> None:
+        if name not in self.writers:
+            self.writers[name] = self.make(name)
+        for tag, value in numbers(row).items():
+            self.writers[name].add_scalar(f"{kind}/{tag}", value, row["step"])
+
+    def close(self, status: str) -> None:
+        for writer in self.writers.values():
+            writer.close()
+
+
+class WeightsAndBiases:
+    """One run of Weights & Biases, with the means and each member's own numbers; resumed under the same identity.
+
+    `WANDB_MODE=offline` keeps it on the disk, `WANDB_PROJECT` names the project.
+    """
+
+    def __init__(self, folder: RunFolder, config: Row, step: int):
+        import wandb
+
+        remembered = folder.path / "wandb-id.txt"
+        identity = remembered.read_text().strip() if remembered.exists() else secrets.token_hex(4)
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "rollax"),
+            id=identity,
+            name=folder.path.name,
+            config=config,
+            dir=str(folder.path),
+            resume="allow",
+        )
+        write_text(remembered, identity + "\n")
+        self.run.define_metric("step")
+        self.run.define_metric("*", step_metric="step")
+
+    def add(self, kind: Kind, rows: list[Row]) -> None:
+        for mean in means(rows):
+            own = {
+                f"{kind}/member_{row['member']}/{tag}": value
+                for row in rows
+                if row["step"] == mean["step"]
+                for tag, value in numbers(row).items()
+            }
+            self.run.log({"step": mean["step"]} | {f"{kind}/{tag}": v for tag, v in numbers(mean).items()} | own)
+
+    def close(self, status: str) -> None:
+        self.run.summary["status"] = status
+        self.run.finish(exit_code=0 if status == "finished" else 1)
+
+
+def means(rows: list[Row]) -> list[Row]:
+    """For each step one row, with the means over members; what only some have, over those."""
+    found = []
+    for step in dict.fromkeys(row["step"] for row in rows):
+        own = [numbers(row) for row in rows if row["step"] == step]
+        tags = dict.fromkeys(tag for row in own for tag in row)
+        values = {tag: [row[tag] for row in own if tag in row] for tag in tags}
+        found.append({"step": step} | {tag: sum(value) / len(value) for tag, value in values.items()})
+    return found
+
+
+def numbers(row: Row) -> dict[str, float]:
+    """What there is to draw of a row."""
+    return {tag: float(value) for tag, value in row.items() if tag not in NOT_LOGGED and value is not None}
+
+
+KINDS: dict[str, Callable[[RunFolder, Row, int], Logger]] = {
+    "jsonl": JsonLines,
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+}

@@ -1,0 +1,201 @@
+"""What a run leaves behind: its curves as arrays, and its policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.agents.base import Agent, Learner
+from rollax.agents.players import Acting
+from rollax.envs.protocol import Envs, play_envs
+from rollax.envs.host import HostTask
+from rollax.errors import CheckpointError, ConfigError
+from rollax.experiment.experiment import Experiment, from_json, leaves, population, with_values
+from rollax.runs import checkpoint
+from rollax.runs.folder import RunFolder
+from rollax.programs.plan import Plan, make_plan
+from rollax.runs.tables import evaluation_rows
+from rollax.types import Observation, Params
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A trained agent that can be called: `action = policy(observation)`, greedily and without side effects."""
+
+    agent: Agent
+    learner: Learner
+    task: Any  # a Task, or a HostTask where environments are outside JAX
+
+    def __call__(self, observation: Any, seed: int = 0) -> np.ndarray:
+        """The action for one observation, or actions for a batch of them.
+
+        An observation is what the environment shows, or an `Observation` with a mask of legal actions.
+        """
+        raw = jax.tree.map(jnp.asarray, observation)
+        if isinstance(self.task, HostTask):
+            obs = raw if isinstance(raw, Observation) else self.task.see(raw)
+        else:
+            obs = self.task.observe(raw)
+        together = (self.task.players,) if self.task.players else ()
+        shapes = [(*together, *leaf.shape) for leaf in jax.tree.leaves(self.task.observation.features)]
+        extra = {leaf.ndim - len(shape) for leaf, shape in zip(jax.tree.leaves(obs.features), shapes, strict=True)}
+        if extra not in ({0}, {1}):
+            wanted = " and ".join(map(str, shapes))
+            raise ValueError(f"an observation has the shape {wanted}, with or without a batch in front")
+        single = extra == {0}
+        if single:
+            obs = jax.tree.map(lambda leaf: leaf[None], obs)
+        actions = np.asarray(self._act(self.learner, obs, jax.random.key(seed)))
+        return actions[0] if single else actions
+
+    def in_turn(self, state: Any, seed: int = 0) -> np.ndarray:
+        """The actions of all players in a state of an environment where each sees what those before it have done."""
+        return np.asarray(self._turn(self.learner, state, jax.random.key(seed)))
+
+    @cached_property
+    def _turn(self) -> Any:
+        def actions(learner: Learner, state: Any, key: Any) -> Any:
+            acting = Acting(self.agent, learner, explore=False)
+            single = jax.tree.map(lambda leaf: leaf[None], state)
+            blank = jnp.zeros(1)
+            envs = Envs(single, self.task.observation, blank, blank)
+            return play_envs(self.task, envs, acting, jax.random.split(key))[1].action[0]
+
+        return jax.jit(actions)
+
+    @cached_property
+    def _act(self) -> Any:
+        return jax.jit(lambda learner, obs, key: self.agent.act(learner, obs, key, explore=False)[0])
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run folder, read back."""
+
+    run_dir: Path
+    exit_code: int = 0
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        return RunFolder(self.run_dir).read_summary()
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        return from_json(RunFolder(self.run_dir).read_config())
+
+    @cached_property
+    def curves(self) -> dict[str, np.ndarray]:
+        """The columns of metrics.csv as arrays `[members, rows]`; what is empty there is NaN here."""
+        return read_columns(RunFolder(self.run_dir).metrics, len(population(self.experiment)))
+
+    @cached_property
+    def evaluations(self) -> dict[str, np.ndarray]:
+        """The columns of evaluations.csv, likewise."""
+        return read_columns(RunFolder(self.run_dir).evaluations, len(population(self.experiment)))
+
+    def policy(self, member: int = 0, *, best: bool = False) -> Policy:
+        """The policy of one member: of its last weights, or of those of its best evaluation."""
+        plan = make_plan(self.experiment)
+        if not 0 <= member < len(plan.members):
+            raise ConfigError(f"member={member} must be in [0, {len(plan.members) - 1}]")
+        path, _ = existing_checkpoint(RunFolder(self.run_dir))
+        params = stored_params(path, plan.shapes()[0].learner.params, best=best)
+        return policy_of(plan, jax.tree.map(lambda leaf: leaf[member], params), member)
+
+
+def load(run_dir: str | Path, member: int = 0, *, best: bool = False) -> Policy:
+    """The policy of a run: `rollax.load("runs/mine")(observation)`."""
+    return Result(Path(run_dir)).policy(member, best=best)
+
+
+def evaluate_run(
+    run_dir: str | Path, episodes: int, *, epsilon: float | None = None, seed: int = 0, best: bool = False
+) -> list[dict[str, Any]]:
+    """Plays episodes with every member of a run: rows as in evaluations.csv.
+
+    Where a score depends on more than the environment's name, each has the `protocol` beside it.
+    """
+    folder = RunFolder(run_dir)
+    experiment = from_json(folder.read_config())
+    values: dict[str, Any] = {"eval_episodes": episodes}
+    if epsilon is not None and any(leaf.name == "evaluation_epsilon" for leaf in leaves(experiment)):
+        values["evaluation_epsilon"] = epsilon
+    elif epsilon:
+        raise ConfigError(f"epsilon={epsilon} does not go with {experiment.agent}, which has no random share")
+    plan = make_plan(with_values(experiment, values))
+    path, meta = existing_checkpoint(folder)
+    params = stored_params(path, plan.shapes()[0].learner.params, best=best)
+    agent = plan.program.loop.agent
+
+    def learner(key: Any, hparams: Any, own: Params) -> Learner:
+        return agent.with_weights(agent.init(key, hparams)[0], own)
+
+    root = jax.random.key(np.uint32(seed))
+    episode_keys = jax.vmap(lambda member: jax.random.fold_in(root, member))(jnp.arange(len(plan.members)))
+    # Compiled, so that the memory that comes with a new learner is never allocated.
+    learners = jax.jit(jax.vmap(learner))(plan.keys, plan.hparams, params)
+    result = plan.program.play(learners, episode_keys)
+    beside = {"protocol": plan.protocol} if plan.protocol else {}
+    return [row | beside for row in evaluation_rows(plan, result, meta["step"], {})]
+
+
+def policy_of(plan: Plan, params: Params, member: int) -> Policy:
+    agent = plan.program.loop.agent
+    hparams = jax.tree.map(lambda leaf: leaf[member], plan.hparams)
+    # Compiled, so that the memory that comes with a new learner is never allocated.
+    learner = jax.jit(lambda key: agent.init(key, hparams)[0])(plan.keys[member])
+    return Policy(agent, agent.with_weights(learner, params), plan.program.loop.task)
+
+
+def existing_checkpoint(folder: RunFolder) -> tuple[Path, dict[str, Any]]:
+    path, meta = folder.newest_good_checkpoint()
+    if path is None:
+        raise CheckpointError(f"{folder.path} has no checkpoint yet")
+    return path, meta
+
+
+def stored_params(path: Path, like: Params, *, best: bool) -> Params:
+    """The weights of all members: the last, or those of their best evaluation, if there was one by then."""
+    last = checkpoint.restore(path, like, "train/learner/params")
+    if not best:
+        return last
+    members = jax.tree.leaves(like)[0].shape[0]
+    score = checkpoint.restore(path, jax.ShapeDtypeStruct((members,), jnp.float32), "best/score")
+    if np.isinf(score).any():
+        return last
+    return checkpoint.restore(path, like, "best/params")
+
+
+def starting_weights(run_dir: str, members: int, like: Params) -> Params:
+    """The best weights of another run: member by member, or those of its only member for all."""
+    folder = RunFolder(run_dir)
+    theirs = len(population(from_json(folder.read_config())))
+    if theirs not in (1, members):
+        raise ConfigError(f"init_from={run_dir} has {theirs} members; it needs 1 or {members}")
+    path, _ = existing_checkpoint(folder)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((theirs, *leaf.shape[1:]), leaf.dtype), like)
+    params = stored_params(path, shapes, best=True)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (members, *leaf.shape[1:])), params)
+
+
+def read_columns(path: Path, members: int) -> dict[str, np.ndarray]:
+    """A table with a column `member` as arrays `[members, rows]`, padded with NaN where a member stopped early."""
+    rows = RunFolder(path.parent).read_table(path)
+    if not rows:
+        return {}
+    own = [[row for row in rows if row["member"] == str(member)] for member in range(members)]
+    length = max(map(len, own))
+
+    def column(name: str) -> np.ndarray:
+        table = np.full((members, length), np.nan)
+        for member, its in enumerate(own):
+            table[member, : len(its)] = [float(row[name]) if row[name] else np.nan for row in its]
+        return table
+
+    return {name: column(name) for name in rows[0]}

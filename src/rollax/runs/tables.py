@@ -1,0 +1,183 @@
+"""From what the programs return to the rows and numbers that a run folder holds."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import platform
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import numpy as np
+
+import rollax
+from rollax.runs.checkpoint import params_sha256
+from rollax.programs.evaluate import Evaluation
+from rollax.runs.folder import RunFolder
+from rollax.programs.loop import WINDOW_COLUMNS, Health
+from rollax.programs.mesh import fetch
+from rollax.programs.plan import Plan, available_bytes, memory_size, own_cores
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
+EXTRAS = ("ale-py", "gymnasium")
+
+
+def failures(plan: Plan, health: Health) -> dict[int, dict[str, Any]]:
+    """The members that met a number that is not finite: where, and in which tensor."""
+    causes, iterations = fetch((health.cause, health.iteration))
+    if not causes.any():
+        return {}
+    watched = plan.program.loop.watched(plan.shapes()[0].learner)
+    return {
+        int(member): {
+            "step": (int(iterations[member]) + 1) * plan.steps_per_iteration,
+            "tensor": watched[causes[member] - 1],
+        }
+        for member in np.flatnonzero(causes)
+    }
+
+
+def metric_rows(
+    plan: Plan, rows: np.ndarray, start: int, stop: int, wall: tuple[float, float], failed: dict[int, dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Rows of metrics.csv for the windows that ended in a chunk of iterations `[start, stop)`.
+
+    `wall` are the seconds at which the chunk began and ended.  The last window of the run ends
+    with the run.  A member has no rows from the window on in which it failed.
+    """
+    found = []
+    unit, names = plan.steps_per_iteration, plan.program.loop.agent.metric_names
+    began, ended = wall
+    for index in range(rows.shape[1]):
+        opened = (start // plan.log + index) * plan.log
+        end = min(opened + plan.log, plan.total)
+        if opened >= stop or end > stop:
+            break
+        for member, (seed, _) in enumerate(plan.members):
+            if member in failed and failed[member]["step"] <= end * unit:
+                continue
+            sums = dict(zip((*WINDOW_COLUMNS, *names), rows[member, index], strict=True))
+            episodes, learnt = sums["episodes"], sums["learnt"]
+            found.append(
+                {
+                    "step": end * unit,
+                    "member": member,
+                    "seed": seed,
+                    "wall_seconds": round(began + (ended - began) * (end - start) / (stop - start), 3),
+                    "steps_per_second": round((stop - start) * unit * len(plan.members) / (ended - began)),
+                    "episodes": int(episodes),
+                    "episode_return_mean": sums["return_sum"] / episodes if episodes else None,
+                    "episode_length_mean": sums["length_sum"] / episodes if episodes else None,
+                }
+                | {name: sums[name] / learnt if learnt else None for name in names}
+            )
+    return found
+
+
+def evaluation_rows(
+    plan: Plan, result: Evaluation, step: int, failed: dict[int, dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Rows of evaluations.csv; a member that failed has none."""
+    returns, lengths, truncated = (fetch(array).astype(np.float64) for array in result)
+    return [
+        {"step": step, "member": member, "seed": seed}
+        | episode_statistics(returns[member], lengths[member], truncated[member])
+        for member, (seed, _) in enumerate(plan.members)
+        if member not in failed
+    ]
+
+
+def episode_statistics(returns: np.ndarray, lengths: np.ndarray, truncated: np.ndarray) -> dict[str, Any]:
+    """What an evaluation's row says of one member's episodes."""
+    return {
+        "episodes": len(returns),
+        "truncated": int(truncated.sum()),
+        "return_mean": returns.mean(),
+        "return_std": returns.std(),
+        "return_min": returns.min(),
+        "return_max": returns.max(),
+        "length_mean": lengths.mean(),
+    }
+
+
+def summarize(
+    plan: Plan,
+    folder: RunFolder,
+    status: str,
+    step: int,
+    times: dict[str, float],
+    memory_bytes: int,
+    params: Any,
+    failed: dict[int, dict[str, Any]],
+) -> dict[str, Any]:
+    """The content of summary.json.  `params` are the weights of all members, or None before there are any."""
+    last = {int(row["member"]): row for row in folder.read_table(folder.evaluations)}
+    members = []
+    for member, (seed, hparams) in enumerate(plan.members):
+        row = last.get(member, {}) if member not in failed else {}
+        entry = {
+            "member": member,
+            "seed": seed,
+            "hparams": hparams,
+            "status": "failed" if member in failed else status if status != "failed" else "finished",
+            "eval_return_mean": _finite(row.get("return_mean")),
+            "eval_return_std": _finite(row.get("return_std")),
+            "params_sha256": None,
+        }
+        if params is not None:
+            entry["params_sha256"] = params_sha256(jax.tree.map(lambda leaf, i=member: leaf[i], params))
+        if member in failed:
+            entry["failure"] = failed[member]
+        members.append(entry)
+    train_seconds = times["train_seconds"]
+    return {
+        "status": status,
+        "agent": plan.experiment.agent,
+        "env": plan.experiment.env,
+        "total_steps": step,
+        **{name: round(seconds, 3) for name, seconds in times.items()},
+        "steps_per_second": round(step * len(members) / train_seconds) if train_seconds else None,
+        "memory_bytes": memory_bytes or None,
+        "device": device_name(),
+        "versions": versions(),
+        **({"protocol": plan.protocol} if plan.protocol else {}),
+        "members": members,
+    }
+
+
+def protocol_line(protocol: dict[str, Any]) -> str:
+    """What a score depends on beside the agent, in a line."""
+    return "protocol: " + ", ".join(f"{name} {value}" for name, value in protocol.items())
+
+
+def device_name() -> str:
+    device = jax.local_devices()[0]
+    if device.platform == "cpu":
+        return f"CPU, {own_cores()} cores"
+    return f"{device.platform}: {device.device_kind}"
+
+
+def _finite(cell: str | None) -> float | None:
+    return float(cell) if cell and math.isfinite(float(cell)) else None
+
+
+def versions() -> dict[str, str]:
+    """Of Python, this library (which may run from its source) and the packages that decide what is computed."""
+    own = {"python": platform.python_version(), "rollax": rollax.__version__}
+    there = {name for name in EXTRAS if importlib.util.find_spec(name.replace("-", "_"))}
+    return own | {name: version(name) for name in (*PACKAGES, *sorted(there))}
+
+
+def machine() -> dict[str, Any]:
+    """Versions, backend, devices and memory."""
+    return {
+        **versions(),
+        "platform": platform.platform(),
+        "backend": jax.default_backend(),
+        "devices": [str(device) for device in jax.devices()],
+        "device_kind": jax.local_devices()[0].device_kind,
+        "cores": os.cpu_count(),
+        "memory_free": memory_size(available_bytes()),
+    }

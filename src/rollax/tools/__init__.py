@@ -1,0 +1,1 @@
+"""Looking into runs and machines: inspection, profiles, sizes, benchmarks, comparisons."""

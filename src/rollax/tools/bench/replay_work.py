@@ -1,0 +1,53 @@
+"""What a replay is asked to do when its cost is measured: every output is used, and sampling reaches everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rollax.memory.replay import Replay
+from rollax.types import Array, EnvSpec, Observation, Transition
+
+SPEC = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), 2, 8, 1, truncation_interval=500)
+
+
+def rollout(number: Array) -> Transition:
+    shape = (SPEC.rollout_length, SPEC.num_envs)
+    obs = Observation(jnp.full((*shape, 4), number, jnp.float32) + jnp.arange(4))
+    never = jnp.zeros(shape, bool)
+    return Transition(
+        obs, jnp.full(shape, number % 2, jnp.int32), jnp.full(shape, number, jnp.float32), never, never, obs
+    )
+
+
+def working(replay: Replay, batch_size: int, steps: int) -> Callable[[Any, Array], tuple[Any, Array]]:
+    """A scan that adds in every step and, with a batch size, samples and reprioritises."""
+
+    def step(state: Any, inputs: tuple[Array, Array]) -> tuple[Any, Array]:
+        number, key = inputs
+        state = replay.add(state, rollout(number), SPEC)
+        if not batch_size:
+            return state, jnp.float32(0)
+        sample = replay.sample(state, key, batch_size, 0.99, 0.5, SPEC)
+        total = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(sample.batch)) + jnp.sum(sample.weight)
+        priority = jnp.abs(sample.batch.obs.features[:, 0] % 7)
+        return replay.reprioritize(state, sample.handle, priority, 0.5, SPEC), jnp.float32(total)
+
+    def run(state: Any, key: Array) -> tuple[Any, Array]:
+        state, totals = jax.lax.scan(step, state, (jnp.arange(steps), jax.random.split(key, steps)))
+        return state, jnp.sum(totals)
+
+    return run
+
+
+def full(replay: Replay) -> Any:
+    """A memory whose every row was written."""
+    rows = replay.capacity // SPEC.num_envs
+
+    def fill(state: Any) -> Any:
+        return jax.lax.fori_loop(0, rows, lambda number, state: replay.add(state, rollout(number), SPEC), state)
+
+    return jax.jit(fill, donate_argnums=0)(jax.jit(lambda: replay.init(SPEC))())

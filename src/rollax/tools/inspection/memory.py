@@ -1,0 +1,129 @@
+"""What a run keeps in memory: by part and by array, before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+
+from rollax.errors import RollaxError
+from rollax.experiment.experiment import Experiment, leaves, with_values
+from rollax.programs.evaluate import Best
+from rollax.programs.host import HostProgram
+from rollax.programs.loop import TrainState, leaf_name
+from rollax.programs.plan import Plan, make_plan
+from rollax.programs.program import nbytes
+
+# What memory depends on, where an experiment has it.
+DRIVERS = ("seeds", "num_envs", "rollout_length", "capacity", "batch_size", "hidden", "minibatches")
+GRADIENTS = 2  # copies of the weights that a gradient step makes beside them
+
+
+class Part(NamedTuple):
+    """Some arrays of a run."""
+
+    name: str
+    outline: str  # shape and dtype, or how many arrays
+    bytes: int
+
+
+def state_parts(state: TrainState, best: Best) -> list[Part]:
+    """The parts of a run's state; the memory's arrays one by one, all else by what it is for."""
+    groups: dict[str, list[Any]] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state) + jax.tree_util.tree_leaves_with_path({"best": best}):
+        words = leaf_name(path).split("/")
+        name = "/".join(words if words[0] == "memory" else words[:2])
+        groups.setdefault(name, []).append(leaf)
+    return [Part(name, outline(arrays), nbytes(arrays)) for name, arrays in groups.items()]
+
+
+def parameters(plan: Plan) -> list[Part]:
+    """The weights of one member, array by array."""
+    params = plan.shapes()[0].learner.params
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params)
+    return [
+        Part(leaf_name(path), outline([leaf]), nbytes([leaf]))
+        for path, leaf in jax.tree_util.tree_leaves_with_path(one)
+    ]
+
+
+def outline(arrays: list[Any]) -> str:
+    if len(arrays) == 1:
+        return f"{arrays[0].dtype}{list(arrays[0].shape)}".replace(" ", "")
+    return f"{len(arrays)} arrays"
+
+
+def temporary_parts(plan: Plan, state: TrainState) -> list[Part]:
+    """What an iteration needs beside the state, estimated: the rollout, a batch, its activations, and gradients.
+
+    The compiler may need less, as it fuses operations, or more, as it copies, and for convolutions, whose activations
+    are not counted; `--measure` asks it.
+    """
+    loop, members = plan.program.loop, len(plan.members)
+    if isinstance(plan.program, HostProgram):
+        return []
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state.learner, state.envs))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    shards = plan.grid.data
+    rollout = 0
+    if shards == 1:
+        _, collected, _ = jax.eval_shape(loop.collect, *one, key)
+        rollout = nbytes(collected) * members
+    observation = nbytes(loop.task.observation)
+    rows = batch_rows(plan)
+    widths = sum(leaf.shape[-1] for leaf in jax.tree.leaves(one[0].params) if leaf.ndim == 1)
+    parts = [
+        Part("rollout", f"{loop.rollout_length} x {loop.num_envs} steps", rollout),
+        Part("a batch and its activations", f"{rows} rows", members * rows * (2 * observation + 4 * 2 * widths)),
+        Part("gradients", f"{GRADIENTS} x the weights", GRADIENTS * nbytes(state.learner.params)),
+    ]
+    return [part for part in parts if part.bytes]
+
+
+def batch_rows(plan: Plan) -> int:
+    """Transitions of one gradient step of a member."""
+    choices: Any = plan.experiment.choices
+    if hasattr(choices, "batch_size"):
+        return choices.batch_size
+    return plan.steps_per_iteration // max(getattr(choices, "minibatches", 1), 1)
+
+
+class Driver(NamedTuple):
+    """A setting that memory depends on."""
+
+    name: str
+    value: Any
+    added: int  # bytes that twice as much would add
+
+
+def drivers(plan: Plan) -> list[Driver]:
+    """The settings that memory depends on, the most costly first: each doubled, and the whole counted again."""
+    known = {leaf.name: leaf.value for leaf in leaves(plan.experiment)}
+    now = total_bytes(plan)
+    found = []
+    for name in DRIVERS:
+        if name not in known or not known[name]:
+            continue
+        try:
+            added = total_bytes(make_plan(with_doubled(plan.experiment, name, known[name]))) - now
+        except RollaxError:  # twice as much is not allowed
+            continue
+        found.append(Driver(name, known[name], added))
+    return sorted(found, key=lambda driver: -abs(driver.added))
+
+
+def with_doubled(experiment: Experiment, name: str, value: Any) -> Experiment:
+    twice = tuple(2 * width for width in value) if isinstance(value, tuple) else 2 * value
+    return with_values(experiment, {name: twice})
+
+
+def total_bytes(plan: Plan) -> int:
+    """State and estimated temporaries."""
+    shapes = plan.shapes()
+    return nbytes(shapes) + sum(part.bytes for part in temporary_parts(plan, shapes[0]))
+
+
+def count_of(part: Part) -> int:
+    """Numbers in an array of float32 or wider, from its outline."""
+    return math.prod(int(word) for word in part.outline.split("[")[1].rstrip("]").split(",") if word)

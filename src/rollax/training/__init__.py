@@ -1,1 +1,0 @@
-"""How often, on what devices, written where."""
