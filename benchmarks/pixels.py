@@ -28,7 +28,7 @@ from rollax.memory.ring import Batch
 from rollax.networks import torsos
 from rollax.programs.plan import make_plan
 from rollax.programs.program import LIGHT
-from rollax.types import EnvSpec, Observation
+from rollax.types import Discrete, EnvSpec, Observation
 
 FORMS = ("nn.Conv", "rollax")
 LOG = jnp.int32(10**6)
@@ -66,7 +66,7 @@ def convolution(form: str) -> Generator[None]:
 def nature_update(form: str, length: int) -> Callable[[], Any]:
     """A scan of Double DQN updates on random frames, compiled."""
     obs = Observation(jax.ShapeDtypeStruct((84, 84, 4), jnp.uint8))
-    agent = DQNConfig(torso=torsos.NatureTorso(), double=True).build(EnvSpec(obs, 4, 1, 1))
+    agent = DQNConfig(torso=torsos.NatureTorso(), double=True).build(EnvSpec(obs, Discrete(4), 1, 1))
 
     def frames(key: Any) -> Observation:
         return Observation(jax.random.randint(key, (length, 32, 84, 84, 4), 0, 256, jnp.int32).astype(jnp.uint8))

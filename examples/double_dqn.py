@@ -23,7 +23,9 @@ from rollax.envs import registry
 from rollax.envs.protocol import Envs, Task, reset_envs, step_envs
 from rollax.memory.replay import UniformReplay
 from rollax.memory.ring import Batch
-from rollax.networks.networks import QNetwork, ScalarHead, Streams
+from rollax.networks.heads import ScalarHead
+from rollax.networks.models import QNetwork
+from rollax.networks.streams import Streams
 from rollax.networks.torsos import MLP
 from rollax.rules.policies import epsilon_greedy, greedy
 from rollax.types import Array, Key, Observation, Params

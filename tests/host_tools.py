@@ -13,7 +13,7 @@ import numpy as np
 from rollax.envs.host import HostStep, HostTask
 from rollax.programs.host import HostEvaluator, HostProgram
 from rollax.programs.host_pieces import HostLoop
-from rollax.types import Observation
+from rollax.types import Discrete, Observation
 
 STACK, SIDE = 3, 2
 
@@ -94,7 +94,7 @@ def host_task(world: Frames, interval: int = 1, seconds: float = 60.0, **breaks:
         name="Frames",
         open=lambda count: HostFrames(count, world, **breaks),
         observation=Observation(jax.ShapeDtypeStruct((SIDE, SIDE, STACK), np.uint8)),
-        num_actions=2,
+        action=Discrete(2),
         truncation_interval=interval,
         stack=STACK,
         seconds=seconds,

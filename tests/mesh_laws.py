@@ -22,7 +22,7 @@ from rollax.runs.checkpoint import flatten, params_sha256
 from rollax.runs.folder import RunFolder
 from rollax.runs.run import use_compile_cache
 from rollax.tracing import DATA
-from rollax.types import EnvSpec, Observation
+from rollax.types import Discrete, EnvSpec, Observation
 
 SMALL = {"env": "CartPole-v1", "preset": "none", "eval_episodes": 4, "steps": 2_048}
 AGENTS = {
@@ -84,7 +84,7 @@ def shards_see_the_same(agent: str) -> bool:
 
 def the_update_alone() -> float:
     """How far weights are apart after 100 gradient steps, with the same batches whole and halved on two devices."""
-    spec = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), 2, 8, 1)
+    spec = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), Discrete(2), 8, 1)
     rng = np.random.default_rng(0)
 
     def features():

@@ -7,6 +7,7 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
+import gymnax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +19,7 @@ from rollax.envs.adapters import to_task
 from rollax.envs.check import check_environment
 from rollax.envs.protocol import reset_envs, step_envs
 from rollax.errors import ConfigError, EnvError
-from rollax.types import Observation
+from rollax.types import Box, Observation
 
 
 def play(made, num_envs, steps, seed=0):
@@ -88,6 +89,18 @@ def test_continuous_actions_are_refused(name):
     with pytest.raises(ConfigError, match="no discrete actions"):
         registry.make(name)
     assert name not in registry.inside_names()
+
+
+def test_an_agent_speaks_of_unit_intervals_and_the_task_scales():
+    env, params = gymnax.make("Pendulum-v1")
+    pendulum = to_task(env, params, "Pendulum-v1")
+    assert pendulum.action == Box((-2.0,), (2.0,))
+    scaled = pendulum.as_the_environment_has_it(jnp.array([[-1.0], [0.0], [0.5], [3.0]]))
+    np.testing.assert_allclose(scaled, [[-2.0], [0.0], [1.0], [2.0]])
+    _, state = pendulum.reset(jax.random.key(0))
+    ours = pendulum.step(jax.random.key(1), state, jnp.array([0.5]))
+    theirs = env.step(jax.random.key(1), state, jnp.array([1.0]), params)
+    np.testing.assert_array_equal(ours.reward, theirs[2])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rollax.memory.epochs import EpochReplay
-from rollax.types import EnvSpec, Observation, Transition
+from rollax.types import Discrete, EnvSpec, Observation, Transition
 
 STACK = 3
 REFERENCE = {"gap_fill": "stale", "gap_size": 0, "nstep_mode": "discount_only", "sample_index": "physical"}
@@ -17,7 +17,7 @@ RELEASED = EpochReplay(capacity=11, **(REFERENCE | {"gap_size": 1}))
 
 
 def spec(stack=STACK, size=1, length=4):
-    return EnvSpec(Observation(jax.ShapeDtypeStruct((stack, size), jnp.float32)), 4, 1, length, length)
+    return EnvSpec(Observation(jax.ShapeDtypeStruct((stack, size), jnp.float32)), Discrete(4), 1, length, length)
 
 
 def episode(first, length=4):

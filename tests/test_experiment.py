@@ -21,7 +21,7 @@ from rollax.experiment.experiment import (
     to_json,
 )
 from rollax.experiment.presets import PRESETS
-from rollax.networks.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead
+from rollax.networks.heads import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.networks.torsos import MLP
 from rollax.programs.plan import check_memory, make_plan
 

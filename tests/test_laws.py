@@ -28,8 +28,9 @@ from rollax.envs.protocol import reset_envs
 from rollax.experiment.parts import PARTS
 from rollax.memory.replay import PrioritizedReplay, UniformReplay
 from rollax.memory.ring import unpack
-from rollax.networks.networks import ScalarHead, Streams
+from rollax.networks.heads import ScalarHead
 from rollax.networks.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
+from rollax.networks.streams import Streams
 from rollax.networks.torsos import MinAtarTorso
 from rollax.programs.plan import block_length
 from rollax.programs.program import LOG_ROWS, nbytes

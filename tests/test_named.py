@@ -80,7 +80,7 @@ def test_flags_name_parts_and_agents(own):
         ({"torso": "no_such_module:Thin"}, "there is no module 'no_such_module'; is it on PYTHONPATH?"),
         ({"torso": "own_things:Cautious"}, "and subclasses of rollax.networks.torsos.Torso"),
         ({"torso": "own_things:nothing"}, "and subclasses of rollax.networks.torsos.Torso"),
-        ({"head": 3}, "and subclasses of rollax.networks.Head"),
+        ({"head": 3}, "and subclasses of rollax.networks.heads.Head"),
         ({"acting": "own_things:Thin"}, "is no acting; known are noisy, quiet"),
     ],
 )

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.networks.normalization import NormalizedObservations, NormalizedRewards, no_moments, with_batch
-from rollax.types import EnvSpec, Observation, Transition
+from rollax.types import Discrete, EnvSpec, Observation, Transition
 
 SHAPES = {"a": jax.ShapeDtypeStruct((3,), jnp.float32), "b": jax.ShapeDtypeStruct((), jnp.uint8)}
-SPEC = EnvSpec(Observation(SHAPES), 2, 4, 5)
+SPEC = EnvSpec(Observation(SHAPES), Discrete(2), 4, 5)
 
 
 def test_moments_are_those_of_all_rows_together():

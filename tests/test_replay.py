@@ -12,7 +12,7 @@ from probes import Counter, task
 from rollax.envs.protocol import reset_envs, step_envs
 from rollax.memory.replay import PrioritizedReplay, UniformReplay
 from rollax.memory.ring import Batch, Row, pack, unpack
-from rollax.types import EnvSpec, Observation, Transition
+from rollax.types import Discrete, EnvSpec, Observation, Transition
 
 DISCOUNT = 0.9
 
@@ -92,7 +92,7 @@ def test_sampling_is_uniform_over_complete_windows():
 def test_each_observation_is_stored_once():
     """A time limit of 500 costs three spare places for each environment; without one, the ring doubles."""
     features = jax.ShapeDtypeStruct((4,), jnp.float32)
-    limited = EnvSpec(Observation(features), 2, 10, 1, truncation_interval=500)
+    limited = EnvSpec(Observation(features), Discrete(2), 10, 1, truncation_interval=500)
     unlimited = limited._replace(truncation_interval=1)
     once = UniformReplay(10_000).init(limited).observations.features
     twice = UniformReplay(10_000).init(unlimited).observations.features
@@ -111,7 +111,7 @@ def example_rollout(spec, number):
 @pytest.mark.parametrize("kind", [UniformReplay, PrioritizedReplay])
 def test_no_hidden_copy_of_the_ring(kind, members):
     """A scan that adds and samples needs little beside the ring itself, alone and under vmap."""
-    spec = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), 2, 8, 1, truncation_interval=500)
+    spec = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), Discrete(2), 8, 1, truncation_interval=500)
     replay = kind(80_000)
 
     def run(state, numbers):
@@ -152,7 +152,7 @@ def test_packed_steps_come_back():
 
 
 def test_problems_show_the_fix():
-    spec = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), 2, 16, 2)
+    spec = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), Discrete(2), 16, 2)
     assert UniformReplay(10_000).problems(spec) == [
         "capacity=10000 is not a multiple of num_envs * rollout_length = 32; try capacity=9984"
     ]
@@ -359,7 +359,7 @@ def test_no_window_reaches_over_an_interruption(kind, rollout, n, stops):
 
 def test_a_limit_draws_from_the_newest_transitions_only():
     """Of a ring that has gone round: the numbers on the transitions tell their age."""
-    spec = EnvSpec(Observation(jax.ShapeDtypeStruct((), jnp.float32)), 2, 2, 1)
+    spec = EnvSpec(Observation(jax.ShapeDtypeStruct((), jnp.float32)), Discrete(2), 2, 1)
     replay = UniformReplay(capacity=40)
     state = replay.init(spec)
     for number in range(50):

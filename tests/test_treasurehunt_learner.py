@@ -10,7 +10,9 @@ import numpy as np
 import optax
 import pytest
 
-from rollax.networks.networks import ImplicitQuantileHead, QNetwork, Streams
+from rollax.networks.heads import ImplicitQuantileHead
+from rollax.networks.models import QNetwork
+from rollax.networks.streams import Streams
 from rollax.networks.torsos import MLP
 from rollax.rules.returns import Quantiles
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from rollax.agents.names import AGENTS
 from rollax.envs.protocol import Task
-from rollax.networks.networks import CategoricalHead, ImplicitQuantileHead, QuantileHead
+from rollax.networks.heads import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.programs.evaluate import Evaluator
 from rollax.programs.jit import JaxProgram
 from rollax.programs.loop import Loop, TrainState

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib
+import inspect
 import math
 from typing import Any, NamedTuple
 
@@ -36,6 +38,32 @@ NOT_NEGATIVE = Limit(0.0)
 SHARE = Limit(0.0, 1.0)
 COUNT = Limit(1, 2**31 - 1)
 COUNT_OR_NONE = Limit(0, 2**31 - 1)
+
+
+class About(NamedTuple):
+    """What belongs to a setting beside its name, type and default."""
+
+    help: str = ""  # one sentence that can be understood alone
+    limit: Limit | None = None  # the values that it may take
+
+
+KEY = "rollax"  # under which a field's metadata has it
+
+
+def setting(default: Any, help: str = "", *, limit: Limit | None = None) -> Any:
+    """A field of a part or a config that has a default, and what belongs to it."""
+    return dataclasses.field(default=default, metadata={KEY: About(help, limit)})
+
+
+def abouts(kind: type) -> dict[str, About]:
+    """What belongs to each field of a dataclass.  One that overrides only a default inherits the rest."""
+    found: dict[str, About] = {}
+    for base in reversed(kind.__mro__):
+        own = base.__dict__.get("__dataclass_fields__", {})
+        for name in inspect.get_annotations(base):
+            if name in own:
+                found[name] = own[name].metadata.get(KEY) or found.get(name) or About()
+    return found
 
 
 def is_own(name: str) -> bool:

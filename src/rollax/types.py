@@ -19,6 +19,22 @@ class Observation(NamedTuple):
     legal: Array | None = None  # bool[..., num_actions]; None means that every action is legal
 
 
+class Discrete(NamedTuple):
+    """One of `n` actions, numbered from 0."""
+
+    n: int
+
+
+class Box(NamedTuple):
+    """A vector of numbers, each within its own bounds.  Agents speak of [-1, 1]; the environment's `Task` scales."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+Space = Discrete | Box
+
+
 class Transition(NamedTuple):
     """One step of one environment; in a rollout every field is `[T, B, ...]`."""
 
@@ -39,7 +55,7 @@ class EnvSpec(NamedTuple):
     """
 
     observation: Observation  # of jax.ShapeDtypeStruct, without a batch axis
-    num_actions: int
+    action: Space
     num_envs: int
     rollout_length: int
     # Two truncations of one environment are at least this many steps apart.  1 promises nothing.
@@ -49,6 +65,11 @@ class EnvSpec(NamedTuple):
     stack: int = 1
     restarts: bool = False  # a run that is resumed begins new episodes: its environments are not part of its state
     shards: int = 1  # devices that share the environments and the memory of one learner
+
+    @property
+    def num_actions(self) -> int:
+        """How many discrete actions there are to choose from."""
+        return count_of(self.action)
 
     @property
     def steps_per_iteration(self) -> int:
@@ -62,3 +83,9 @@ class EnvSpec(NamedTuple):
     def share(self, count: int) -> int:
         """What one shard has of so many."""
         return count // self.shards
+
+
+def count_of(space: Space) -> int:
+    """The number of actions in a discrete space; who asks must know that it is one."""
+    assert isinstance(space, Discrete), space
+    return space.n

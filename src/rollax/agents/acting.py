@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from rollax.networks.networks import midpoints
+from rollax.networks.heads import midpoints
 from rollax.rules.returns import ReturnDistribution
-from rollax.settings import COUNT, Limit
+from rollax.settings import COUNT, setting
 from rollax.types import Array, Key
 
 # Of a key for noise and levels, or None for the mean network, and of levels [B, N] of one's own.
@@ -36,9 +36,10 @@ class NoisyActing:
 class QuietActing:
     """With the mean weights always, and levels of its own for implicit quantiles."""
 
-    act_levels: int = 32  # Levels of an implicit quantile network when it acts ...
-    act_level_choice: Literal["random", "midpoint"] = "random"  # ... drawn for each decision, or evenly spread.
-    limits: ClassVar[dict[str, Limit]] = {"act_levels": COUNT}
+    act_levels: int = setting(32, "Levels of an implicit quantile network when it acts ...", limit=COUNT)
+    act_level_choice: Literal["random", "midpoint"] = setting(
+        "random", "... drawn for each decision, or evenly spread."
+    )
 
     def draw(self, key: Key, rows: int) -> tuple[Array, Array]:
         """All in one: where a single decision is one row, each draw of its own would take as long as the network."""

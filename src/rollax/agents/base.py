@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from rollax.settings import NOT_NEGATIVE, POSITIVE, SHARE, Limit
+from rollax.settings import NOT_NEGATIVE, POSITIVE, SHARE, setting
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 Learner = Any  # weights, optimizer, hyper-parameters: a pytree with a field `params`, the weights that act
@@ -131,35 +131,28 @@ class Recipe(NamedTuple):
 class OptimizerHParams:
     """How gradients become steps."""
 
-    learning_rate: float = 5e-4  # Step size of the optimizer at first ...
-    learning_rate_end: float = 1.0  # ... the share of it that is left in the end ...
-    learning_rate_steps: float = 100_000.0  # ... and the environment steps over which it falls.
-    optimizer_eps: float = 1e-8  # Added to the optimizer's denominator.
-    max_grad_norm: float = 10.0  # The whole gradient is scaled down to this norm.
+    learning_rate: float = setting(5e-4, "Step size of the optimizer at first ...", limit=NOT_NEGATIVE)
+    learning_rate_end: float = setting(1.0, "... the share of it that is left in the end ...", limit=SHARE)
+    learning_rate_steps: float = setting(
+        100_000.0, "... and the environment steps over which it falls.", limit=POSITIVE
+    )
+    optimizer_eps: float = setting(1e-8, "Added to the optimizer's denominator.", limit=NOT_NEGATIVE)
+    max_grad_norm: float = setting(10.0, "The whole gradient is scaled down to this norm.", limit=POSITIVE)
     traced: ClassVar[bool] = True
-    limits: ClassVar[dict[str, Limit]] = {
-        "learning_rate": NOT_NEGATIVE,
-        "learning_rate_end": SHARE,
-        "learning_rate_steps": POSITIVE,
-        "optimizer_eps": NOT_NEGATIVE,
-        "max_grad_norm": POSITIVE,
-    }
 
 
 @struct.dataclass
 class ExplorationHParams:
     """How often an action is random."""
 
-    epsilon_start: float = 1.0  # Share of random actions at first ...
-    epsilon_end: float = 0.05  # ... and in the end.
-    epsilon_steps: float = 25_000.0  # Environment steps after the warm-up over which epsilon falls ...
-    epsilon_decay: float = 0.0  # ... or the share by which it shrinks with every iteration, down to its end.
-    limits: ClassVar[dict[str, Limit]] = {
-        "epsilon_start": SHARE,
-        "epsilon_end": SHARE,
-        "epsilon_steps": POSITIVE,
-        "epsilon_decay": SHARE,
-    }
+    epsilon_start: float = setting(1.0, "Share of random actions at first ...", limit=SHARE)
+    epsilon_end: float = setting(0.05, "... and in the end.", limit=SHARE)
+    epsilon_steps: float = setting(
+        25_000.0, "Environment steps after the warm-up over which epsilon falls ...", limit=POSITIVE
+    )
+    epsilon_decay: float = setting(
+        0.0, "... or the share by which it shrinks with every iteration, down to its end.", limit=SHARE
+    )
 
 
 def make_optimizer(

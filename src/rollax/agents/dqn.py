@@ -8,7 +8,7 @@ state, `double` says whose values choose there.  `FAMILY`, at the end, names the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +31,13 @@ from rollax.agents.base import (
 from rollax.agents.q_learner import QLearner
 from rollax.memory.replay import PrioritizedReplay, Replay, Sample, UniformReplay
 from rollax.memory.ring import Batch
-from rollax.networks.networks import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead, Streams
+from rollax.networks.heads import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead
+from rollax.networks.streams import Streams
 from rollax.networks.torsos import MLP, Torso
 from rollax.networks.weights import FlaxWeights, TorchWeights
 from rollax.rules.backups import GreedyBackup, MunchausenBackup
 from rollax.rules.returns import BellmanError
-from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit
+from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, setting
 from rollax.tracing import REMEMBERING, SAMPLING, mean_over, phase
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
@@ -45,32 +46,27 @@ from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Tran
 class DQNHParams(ExplorationHParams, OptimizerHParams):
     """Numbers that may differ between the members of a population.  All are traced."""
 
-    discount: float = 0.99  # What a reward is worth one step later.
-    huber_kappa: float = 1.0  # Errors beyond this count linearly.
-    target_period: int = 1  # Gradient steps between moves of the target weights ...
-    target_step: float = 0.01  # ... and how far they move: 1.0 copies.
-    sync_period: int = 0  # Iterations between full copies, beside those moves; 0 for none.
-    replay_limit: int = 0  # The newest transitions that a uniform replay draws from; 0 for all that it keeps.
-    loss_weight: float = 1.0  # What the loss is multiplied with, which matters to `max_grad_norm`.
-    priority_exponent: float = 0.5  # How much priorities matter to a prioritised replay: 0 is uniform.
-    importance_start: float = 0.4  # How much of its unequal chances is undone at first: 1 is all ...
-    importance_end: float = 1.0  # ... and in the end ...
-    importance_steps: float = 100_000.0  # ... and the environment steps in between.
-    limits: ClassVar[dict[str, Limit]] = {
-        **OptimizerHParams.limits,
-        **ExplorationHParams.limits,
-        "discount": SHARE,
-        "huber_kappa": POSITIVE,
-        "target_period": COUNT,
-        "target_step": SHARE,
-        "sync_period": COUNT_OR_NONE,
-        "replay_limit": COUNT_OR_NONE,
-        "loss_weight": POSITIVE,
-        "priority_exponent": SHARE,
-        "importance_start": SHARE,
-        "importance_end": SHARE,
-        "importance_steps": POSITIVE,
-    }
+    discount: float = setting(0.99, "What a reward is worth one step later.", limit=SHARE)
+    huber_kappa: float = setting(1.0, "Errors beyond this count linearly.", limit=POSITIVE)
+    target_period: int = setting(1, "Gradient steps between moves of the target weights ...", limit=COUNT)
+    target_step: float = setting(0.01, "... and how far they move: 1.0 copies.", limit=SHARE)
+    sync_period: int = setting(
+        0, "Iterations between full copies, beside those moves; 0 for none.", limit=COUNT_OR_NONE
+    )
+    replay_limit: int = setting(
+        0, "The newest transitions that a uniform replay draws from; 0 for all that it keeps.", limit=COUNT_OR_NONE
+    )
+    loss_weight: float = setting(
+        1.0, "What the loss is multiplied with, which matters to `max_grad_norm`.", limit=POSITIVE
+    )
+    priority_exponent: float = setting(
+        0.5, "How much priorities matter to a prioritised replay: 0 is uniform.", limit=SHARE
+    )
+    importance_start: float = setting(
+        0.4, "How much of its unequal chances is undone at first: 1 is all ...", limit=SHARE
+    )
+    importance_end: float = setting(1.0, "... and in the end ...", limit=SHARE)
+    importance_steps: float = setting(100_000.0, "... and the environment steps in between.", limit=POSITIVE)
 
 
 @dataclass(frozen=True)
@@ -80,21 +76,16 @@ class DQNConfig:
     torso: Torso = MLP()
     streams: Streams = Streams()
     head: Head = ScalarHead()
-    double: bool = False  # The online weights choose what follows the next state, the target weights judge it.
+    double: bool = setting(False, "The online weights choose what follows the next state, the target weights judge it.")
     backup: GreedyBackup = GreedyBackup()
     replay: Replay = UniformReplay()
     acting: NoisyActing | QuietActing = NoisyActing()
     weights: FlaxWeights | TorchWeights = FlaxWeights()
-    batch_size: int = 128  # Transitions of one gradient step.
-    gradient_steps: int = 1  # Gradient steps of one iteration.
-    loss: Literal["huber", "squared"] = "huber"  # The penalty on a Bellman error.
-    optimizer: OptimizerName = "adam"  # How gradients become steps.
-    evaluation_epsilon: float = 0.0  # Share of random actions in evaluations.
-    limits: ClassVar[dict[str, Limit]] = {
-        "batch_size": COUNT,
-        "gradient_steps": COUNT,
-        "evaluation_epsilon": SHARE,
-    }
+    batch_size: int = setting(128, "Transitions of one gradient step.", limit=COUNT)
+    gradient_steps: int = setting(1, "Gradient steps of one iteration.", limit=COUNT)
+    loss: Literal["huber", "squared"] = setting("huber", "The penalty on a Bellman error.")
+    optimizer: OptimizerName = setting("adam", "How gradients become steps.")
+    evaluation_epsilon: float = setting(0.0, "Share of random actions in evaluations.", limit=SHARE)
 
     def build(self, spec: EnvSpec) -> DQN:
         return DQN(self, spec)

@@ -28,12 +28,12 @@ from rollax.agents.base import (
     make_optimizer,
 )
 from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, shuffled, successor_values
-from rollax.networks.networks import ActorCritic
+from rollax.networks.models import ActorCritic
 from rollax.networks.normalization import Observations, RawObservations, RawRewards, Rewards
 from rollax.networks.torsos import MLP, Torso
 from rollax.rules.policies import greedy, mask_illegal
 from rollax.rules.targets import lambda_returns
-from rollax.settings import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Limit
+from rollax.settings import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, setting
 from rollax.tracing import mean_and_variance, mean_over
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
@@ -44,27 +44,25 @@ COLLAPSED = 0.02  # the share of its largest entropy at which a policy has stopp
 class PPOHParams(OptimizerHParams):
     """Numbers that may differ between the members of a population.  All are traced."""
 
-    discount: float = 0.99  # What a reward is worth one step later.
-    trace_lambda: float = 0.95  # How far advantages look beyond the next value: 0 not at all, 1 to the end.
-    clip: float = 0.2  # How far the chance of an action may move before a lesson stops pulling.
-    entropy_weight: float = 0.01  # What a policy that keeps choosing is worth ...
-    entropy_end: float = 1.0  # ... the share of it that is left in the end ...
-    entropy_steps: float = 1_000_000.0  # ... and the environment steps over which it falls.
-    value_weight: float = 0.5  # The weight of the values' loss.
-    reward_scale: float = 1.0  # What rewards are multiplied with for learning; logs and evaluations are not.
-    kl_limit: float = 0.0  # A rollout is left when the policy has moved this far from the one that made it; 0: never.
-    limits: ClassVar[dict[str, Limit]] = {
-        **OptimizerHParams.limits,
-        "discount": SHARE,
-        "trace_lambda": SHARE,
-        "clip": POSITIVE,
-        "entropy_weight": NOT_NEGATIVE,
-        "entropy_end": SHARE,
-        "entropy_steps": POSITIVE,
-        "value_weight": NOT_NEGATIVE,
-        "reward_scale": POSITIVE,
-        "kl_limit": NOT_NEGATIVE,
-    }
+    discount: float = setting(0.99, "What a reward is worth one step later.", limit=SHARE)
+    trace_lambda: float = setting(
+        0.95, "How far advantages look beyond the next value: 0 not at all, 1 to the end.", limit=SHARE
+    )
+    clip: float = setting(
+        0.2, "How far the chance of an action may move before a lesson stops pulling.", limit=POSITIVE
+    )
+    entropy_weight: float = setting(0.01, "What a policy that keeps choosing is worth ...", limit=NOT_NEGATIVE)
+    entropy_end: float = setting(1.0, "... the share of it that is left in the end ...", limit=SHARE)
+    entropy_steps: float = setting(1_000_000.0, "... and the environment steps over which it falls.", limit=POSITIVE)
+    value_weight: float = setting(0.5, "The weight of the values' loss.", limit=NOT_NEGATIVE)
+    reward_scale: float = setting(
+        1.0, "What rewards are multiplied with for learning; logs and evaluations are not.", limit=POSITIVE
+    )
+    kl_limit: float = setting(
+        0.0,
+        "A rollout is left when the policy has moved this far from the one that made it; 0: never.",
+        limit=NOT_NEGATIVE,
+    )
 
 
 @dataclass(frozen=True)
@@ -74,14 +72,13 @@ class PPOConfig:
     torso: Torso = MLP(hidden=(64, 64))
     observations: Observations = RawObservations()
     rewards: Rewards = RawRewards()
-    shared: bool = False  # Policy and values have one torso.
-    epochs: int = 4  # How often a rollout is learnt from.
-    minibatches: int = 4  # Gradient steps of one epoch.
-    optimizer: OptimizerName = "adam"  # How gradients become steps.
-    normalize_advantages: bool = True  # Advantages have mean 0 and deviation 1 in each minibatch.
-    clip_values: bool = False  # A value may move by `clip` for each rollout, as the chances of actions may.
-    evaluation_draws: bool = False  # Evaluations draw from the policy instead of taking its likeliest action.
-    limits: ClassVar[dict[str, Limit]] = {"epochs": COUNT, "minibatches": COUNT}
+    shared: bool = setting(False, "Policy and values have one torso.")
+    epochs: int = setting(4, "How often a rollout is learnt from.", limit=COUNT)
+    minibatches: int = setting(4, "Gradient steps of one epoch.", limit=COUNT)
+    optimizer: OptimizerName = setting("adam", "How gradients become steps.")
+    normalize_advantages: bool = setting(True, "Advantages have mean 0 and deviation 1 in each minibatch.")
+    clip_values: bool = setting(False, "A value may move by `clip` for each rollout, as the chances of actions may.")
+    evaluation_draws: bool = setting(False, "Evaluations draw from the policy instead of taking its likeliest action.")
 
     def build(self, spec: EnvSpec) -> PPO:
         return PPO(self, spec)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +26,12 @@ from rollax.agents.base import (
 )
 from rollax.agents.q_learner import QLearner
 from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, shuffled, successor_values
-from rollax.networks.networks import Head, ScalarHead, Streams
+from rollax.networks.heads import Head, ScalarHead
+from rollax.networks.streams import Streams
 from rollax.networks.torsos import MLP, Torso
 from rollax.rules.policies import mask_illegal
 from rollax.rules.targets import lambda_returns
-from rollax.settings import COUNT, SHARE, Limit
+from rollax.settings import COUNT, SHARE, setting
 from rollax.tracing import mean_over
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
 
@@ -39,14 +40,10 @@ from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Tran
 class PQNHParams(ExplorationHParams, OptimizerHParams):
     """Numbers that may differ between the members of a population.  All are traced."""
 
-    discount: float = 0.99  # What a reward is worth one step later.
-    trace_lambda: float = 0.65  # How much of a target comes from the steps after the next: 0 none, 1 all.
-    limits: ClassVar[dict[str, Limit]] = {
-        **OptimizerHParams.limits,
-        **ExplorationHParams.limits,
-        "discount": SHARE,
-        "trace_lambda": SHARE,
-    }
+    discount: float = setting(0.99, "What a reward is worth one step later.", limit=SHARE)
+    trace_lambda: float = setting(
+        0.65, "How much of a target comes from the steps after the next: 0 none, 1 all.", limit=SHARE
+    )
 
 
 @dataclass(frozen=True)
@@ -55,11 +52,10 @@ class PQNConfig:
 
     torso: Torso = MLP(layer_norm=True)
     streams: Streams = Streams()
-    epochs: int = 2  # How often a rollout is learnt from.
-    minibatches: int = 4  # Gradient steps of one epoch.
-    optimizer: OptimizerName = "radam"  # How gradients become steps.
-    evaluation_epsilon: float = 0.0  # Share of random actions in evaluations.
-    limits: ClassVar[dict[str, Limit]] = {"epochs": COUNT, "minibatches": COUNT, "evaluation_epsilon": SHARE}
+    epochs: int = setting(2, "How often a rollout is learnt from.", limit=COUNT)
+    minibatches: int = setting(4, "Gradient steps of one epoch.", limit=COUNT)
+    optimizer: OptimizerName = setting("radam", "How gradients become steps.")
+    evaluation_epsilon: float = setting(0.0, "Share of random actions in evaluations.", limit=SHARE)
 
     def build(self, spec: EnvSpec) -> PQN:
         return PQN(self, spec)

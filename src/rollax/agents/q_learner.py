@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from rollax.agents.base import Stepwise, epsilon_at
-from rollax.networks.networks import Head, QNetwork
+from rollax.networks.heads import Head
+from rollax.networks.models import QNetwork
 from rollax.rules.policies import epsilon_greedy
 from rollax.rules.returns import ReturnDistribution
 from rollax.types import Array, EnvSpec, Key, Observation, Params

@@ -7,10 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rollax.envs.protocol import Task
-from rollax.errors import ConfigError, EnvError
-from rollax.types import Array, Key, Observation
+from rollax.errors import EnvError
+from rollax.types import Array, Box, Discrete, Key, Observation, Space, count_of
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,20 @@ class FiveValues:
 
 
 def to_task(env: Any, params: Any, name: str) -> Task:
-    """A `Task` from any environment of the six-value or the five-value protocol with discrete actions.
+    """A `Task` from any environment of the six-value or the five-value protocol.
 
-    Raises ConfigError where the actions are not discrete, EnvError with all that breaks the protocol.
+    Raises EnvError with all that breaks the protocol.
     """
-    num_actions = _num_actions(env, params, name)
+    space = _action_space(env, params, name)
     one_hot, interval = _one_hot(env, params, name), _truncation_interval(env, params)
     key = jax.eval_shape(lambda: jax.random.key(0))
     raw, state = _expect(name, "reset", 2, lambda: env.reset, key, params)
     players = int(getattr(env, "players", 0))
     alone = (players,) if players else ()
-    action = jax.ShapeDtypeStruct(alone, jnp.int32)
+    if isinstance(space, Box):
+        action = jax.ShapeDtypeStruct((*alone, len(space.low)), jnp.float32)
+    else:
+        action = jax.ShapeDtypeStruct(alone, jnp.int32)
     stepped = _expect(name, "step", (5, 6), lambda: env.step, key, state, action, params)
     if len(stepped) == 5:
         env = FiveValues(env)
@@ -86,9 +90,7 @@ def to_task(env: Any, params: Any, name: str) -> Task:
     costly = bool(getattr(env, "costly", False))
     in_turn = bool(getattr(env, "in_turn", False))
     stack = int(getattr(env, "stack", 1))
-    task = Task(
-        env, params, Observation(None), num_actions, one_hot, interval, _binary(env), costly, players, in_turn, stack
-    )
+    task = Task(env, params, Observation(None), space, one_hot, interval, _binary(env), costly, players, in_turn, stack)
     observation = _shapes(name, "the observation", task.observe, raw)
     if players:
         if any(leaf.shape[:1] != alone for leaf in jax.tree.leaves(observation)):
@@ -98,29 +100,33 @@ def to_task(env: Any, params: Any, name: str) -> Task:
     if stack > 1 and (len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][-1] != stack):
         problems.append(f"with stack={stack} an observation is one picture [H, W, {stack}], not {shapes}")
     legal = observation.legal
-    if legal is not None and (legal.shape != (num_actions,) or legal.dtype != bool):
-        wanted = f"bool[{num_actions}], one flag for each action"
+    if legal is not None and isinstance(space, Box):
+        problems.append("a mask of legal actions goes with discrete actions only; leave it out")
+    elif legal is not None and (legal.shape != (count_of(space),) or legal.dtype != bool):
+        wanted = f"bool[{count_of(space)}], one flag for each action"
         problems.append(f"the mask of legal actions is {_outline(legal)}, not {wanted}")
     if problems:
         raise EnvError("\n".join(f"{name}: {problem}" for problem in problems))
     return replace(task, observation=observation)
 
 
-def _num_actions(env: Any, params: Any, name: str) -> int:
+def _action_space(env: Any, params: Any, name: str) -> Space:
     if not hasattr(env, "action_space"):
         count = getattr(env, "num_actions", None)
         if not isinstance(count, int) or count < 1:
             said = "" if count is None else f", a number of at least 1, and not {count!r}"
             raise EnvError(f"{name}: an environment needs `num_actions` or `action_space(params).n`{said}")
-        return count
+        return Discrete(count)
     space = _call(name, "action_space", env.action_space, params)
+    if hasattr(space, "low") and hasattr(space, "high"):
+        shape = tuple(getattr(space, "shape", ()))
+        low, high = (np.broadcast_to(np.asarray(end, np.float64), shape).reshape(-1) for end in (space.low, space.high))
+        return Box(tuple(low.tolist()), tuple(high.tolist()))
     if not hasattr(space, "n"):
-        raise ConfigError(
-            f"env={name!r} has no discrete actions ({space!r}); rollax trains agents with discrete actions"
-        )
+        raise EnvError(f"{name}: action_space(params) must be discrete, with `n`, or a box, with `low` and `high`")
     if int(space.n) < 1:
         raise EnvError(f"{name}: action_space(params).n must be at least 1, and not {space.n}")
-    return int(space.n)
+    return Discrete(int(space.n))
 
 
 def _one_hot(env: Any, params: Any, name: str) -> int:

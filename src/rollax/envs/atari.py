@@ -8,15 +8,14 @@ from __future__ import annotations
 import importlib.util
 import re
 from dataclasses import dataclass
-from typing import ClassVar
 
 import jax
 import numpy as np
 
 from rollax.envs.host import HostStep, HostTask
 from rollax.errors import ConfigError, did_you_mean
-from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit
-from rollax.types import Observation
+from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit, setting
+from rollax.types import Discrete, Observation
 
 PREFIX = "ALE/"
 SIDE = 84  # of a frame that an agent sees, in pixels
@@ -29,26 +28,21 @@ _TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
 class Atari:
     """How an Atari game is shown and played (Mnih et al. 2015): a score means little without it."""
 
-    frame_skip: int = 4  # Frames of the game in one step; the agent sees the brighter of the last two.
-    stack: int = 4  # Frames, one for each step, that the agent sees at once.
-    noops: int = 30  # An episode begins with up to so many idle frames.
-    sticky: float = 0.0  # The chance that the game repeats the last action instead; 0.25 is the other tradition.
-    life_loss: bool = False  # To the learner, nothing follows after a lost life; the game goes on.
-    clip_rewards: bool = True  # The learner is told rewards cut to between -1 and 1; scores never are.
-    fire_reset: bool = False  # Press the button for the agent when a game waits for it.
-    full_actions: bool = False  # All 18 actions, in every game.
-    max_frames: int = 108_000  # Frames of the game after which an episode is cut: half an hour.
-    emulator_threads: int = 0  # Threads that step the emulators; 0 for one on each core.
-    env_seconds: float = 60.0  # A step that takes longer ends the run.
-    limits: ClassVar[dict[str, Limit]] = {
-        "frame_skip": COUNT,
-        "stack": Limit(2, 16),
-        "noops": COUNT_OR_NONE,
-        "sticky": SHARE,
-        "max_frames": COUNT,
-        "emulator_threads": COUNT_OR_NONE,
-        "env_seconds": POSITIVE,
-    }
+    frame_skip: int = setting(
+        4, "Frames of the game in one step; the agent sees the brighter of the last two.", limit=COUNT
+    )
+    stack: int = setting(4, "Frames, one for each step, that the agent sees at once.", limit=Limit(2, 16))
+    noops: int = setting(30, "An episode begins with up to so many idle frames.", limit=COUNT_OR_NONE)
+    sticky: float = setting(
+        0.0, "The chance that the game repeats the last action instead; 0.25 is the other tradition.", limit=SHARE
+    )
+    life_loss: bool = setting(False, "To the learner, nothing follows after a lost life; the game goes on.")
+    clip_rewards: bool = setting(True, "The learner is told rewards cut to between -1 and 1; scores never are.")
+    fire_reset: bool = setting(False, "Press the button for the agent when a game waits for it.")
+    full_actions: bool = setting(False, "All 18 actions, in every game.")
+    max_frames: int = setting(108_000, "Frames of the game after which an episode is cut: half an hour.", limit=COUNT)
+    emulator_threads: int = setting(0, "Threads that step the emulators; 0 for one on each core.", limit=COUNT_OR_NONE)
+    env_seconds: float = setting(60.0, "A step that takes longer ends the run.", limit=POSITIVE)
 
     def problems(self) -> list[str]:
         if self.max_frames > self.noops + self.frame_skip:
@@ -61,7 +55,7 @@ class Atari:
             name=name,
             open=lambda count: AtariEnvs(game, count, self),
             observation=Observation(jax.ShapeDtypeStruct((SIDE, SIDE, self.stack), np.uint8)),
-            num_actions=18 if self.full_actions else _num_actions(game),
+            action=Discrete(18 if self.full_actions else _num_actions(game)),
             # A promise, so rather less: should idle frames count as frames, an episode is cut that much earlier.
             truncation_interval=max(1, (self.max_frames - self.noops - 1) // max(1, self.frame_skip)),
             stack=self.stack,

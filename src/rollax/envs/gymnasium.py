@@ -8,15 +8,15 @@ import multiprocessing
 import signal
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import jax
 import numpy as np
 
 from rollax.envs.host import HostStep, HostTask
 from rollax.errors import ConfigError, EnvError
-from rollax.settings import COUNT_OR_NONE, POSITIVE, Limit
-from rollax.types import Observation
+from rollax.settings import COUNT_OR_NONE, POSITIVE, setting
+from rollax.types import Discrete, Observation
 
 PREFIX = "gymnasium:"
 
@@ -25,10 +25,13 @@ PREFIX = "gymnasium:"
 class GymnasiumWorld:
     """How environments of Gymnasium are stepped."""
 
-    vectorization: Literal["sync", "async"] = "sync"  # One after the other, or each in a process of its own.
-    least_time: int = 0  # Episodes that time runs out for are at least so long; 0 for the limit that is registered.
-    env_seconds: float = 60.0  # A step that takes longer ends the run.
-    limits: ClassVar[dict[str, Limit]] = {"least_time": COUNT_OR_NONE, "env_seconds": POSITIVE}
+    vectorization: Literal["sync", "async"] = setting("sync", "One after the other, or each in a process of its own.")
+    least_time: int = setting(
+        0,
+        "Episodes that time runs out for are at least so long; 0 for the limit that is registered.",
+        limit=COUNT_OR_NONE,
+    )
+    env_seconds: float = setting(60.0, "A step that takes longer ends the run.", limit=POSITIVE)
 
     def task(self, name: str) -> HostTask:
         gymnasium = _gymnasium(name)
@@ -38,7 +41,7 @@ class GymnasiumWorld:
         space, spec = single.action_space, single.spec
         if not isinstance(space, gymnasium.spaces.Discrete):
             raise ConfigError(
-                f"env={name!r} has no discrete actions ({space}); rollax trains agents with discrete actions"
+                f"env={name!r} has no discrete actions ({space}); an agent for continuous actions is still missing"
             )
         seen, drawn = single.observation_space, single.metadata.get("render_modes", ())
         single.close()
@@ -51,7 +54,7 @@ class GymnasiumWorld:
             name=name,
             open=lambda count: GymnasiumEnvs(name, count, self, int(space.start), seen if states else None),
             observation=Observation(features),
-            num_actions=int(space.n),
+            action=Discrete(int(space.n)),
             truncation_interval=self.least_time or max(1, spec.max_episode_steps or 1),
             one_hot=states,
             seconds=self.env_seconds,

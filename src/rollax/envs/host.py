@@ -14,7 +14,7 @@ import numpy as np
 
 from rollax.envs.protocol import Envs
 from rollax.errors import EnvError, RollaxError
-from rollax.types import Array, EnvSpec, Observation
+from rollax.types import Array, EnvSpec, Observation, Space, count_of
 
 CLOSING_SECONDS = 5.0
 OPENING_SECONDS = 1.0  # more, for each environment, to make it: an emulator of ALE takes a tenth
@@ -55,7 +55,7 @@ class HostTask:
     name: str
     open: Callable[[int], HostEnvs]  # makes so many of them
     observation: Observation  # of jax.ShapeDtypeStruct
-    num_actions: int
+    action: Space  # what may be done, as the agent speaks of it
     truncation_interval: int = 1
     stack: int = 1  # what is shown is a frame; an observation is so many of them
     one_hot: int = 0  # what is shown is a number below this
@@ -69,10 +69,14 @@ class HostTask:
     in_turn: ClassVar[bool] = False
     costly: ClassVar[bool] = False
 
+    @property
+    def num_actions(self) -> int:
+        return count_of(self.action)
+
     def spec(self, num_envs: int, rollout_length: int) -> EnvSpec:
         return EnvSpec(
             self.observation,
-            self.num_actions,
+            self.action,
             num_envs,
             rollout_length,
             self.truncation_interval,

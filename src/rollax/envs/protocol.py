@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from rollax.tracing import ACTING, STEPPING, phase
-from rollax.types import Array, EnvSpec, Key, Observation, Transition
+from rollax.types import Array, Box, EnvSpec, Key, Observation, Space, Transition, count_of
 
 EnvState = Any
 
@@ -74,7 +74,7 @@ class Task:
     env: Any
     params: Any
     observation: Observation  # of jax.ShapeDtypeStruct
-    num_actions: int
+    action: Space  # what may be done, as the agent speaks of it
     one_hot: int = 0  # an observation that is a number below this becomes a vector of as many flags
     truncation_interval: int = 1
     binary: bool = False  # every number of an observation is 0 or 1, so it is kept as a flag
@@ -83,17 +83,26 @@ class Task:
     in_turn: bool = False  # each player sees what those before it have just done
     stack: int = 1  # an observation is so many successive frames: see `EnvSpec`
 
+    @property
+    def num_actions(self) -> int:
+        return count_of(self.action)
+
     def spec(self, num_envs: int, rollout_length: int) -> EnvSpec:
-        return EnvSpec(
-            self.observation, self.num_actions, num_envs, rollout_length, self.truncation_interval, self.stack
-        )
+        return EnvSpec(self.observation, self.action, num_envs, rollout_length, self.truncation_interval, self.stack)
 
     def reset(self, key: Key) -> tuple[Observation, EnvState]:
         obs, state = self.env.reset(key, self.params)
         return self.observe(obs), state
 
     def step(self, key: Key, state: EnvState, action: Array) -> Step:
-        return self.outcome(self.env.step(key, state, action, self.params))
+        return self.outcome(self.env.step(key, state, self.as_the_environment_has_it(action), self.params))
+
+    def as_the_environment_has_it(self, action: Array) -> Array:
+        """An action of an agent, whose numbers lie in [-1, 1], scaled to the bounds of the environment."""
+        if not isinstance(self.action, Box):
+            return action
+        low, high = jnp.array(self.action.low, jnp.float32), jnp.array(self.action.high, jnp.float32)
+        return low + (jnp.clip(action, -1.0, 1.0) + 1.0) / 2.0 * (high - low)
 
     def turn(self, key: Key, state: EnvState, decide: Callable[[Any, Observation], Any]) -> tuple[Decisions, Step]:
         """A step in which each player decides when it is asked."""

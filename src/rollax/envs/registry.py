@@ -16,6 +16,7 @@ from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError, EnvError
+from rollax.types import Box
 
 # Listed rather than asked: making one of the others downloads a data set.
 _CONTINUOUS = {
@@ -73,7 +74,13 @@ def make(name: str, world: Any = None) -> Task | HostTask:
         env, params = _import(name)
     else:
         env, params = _gymnax(name)
-    return to_task(env, params, name)
+    task = to_task(env, params, name)
+    if isinstance(task.action, Box):
+        numbers = len(task.action.low)
+        raise ConfigError(
+            f"env={name!r} has no discrete actions, but {numbers} continuous ones; an agent for them is still missing"
+        )
+    return task
 
 
 def make_inside(name: str, world: Any = None) -> Task:

@@ -11,7 +11,7 @@ import re
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flax import linen as nn
 
@@ -23,7 +23,7 @@ from rollax.envs import registry
 from rollax.errors import ConfigError, did_you_mean
 from rollax.experiment.parts import OWN_PARTS, PARTS, fit_for, other_part, part_fields, part_name, part_of
 from rollax.experiment.presets import ENVIRONMENTS, known_as, preset_for
-from rollax.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit
+from rollax.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit, abouts, setting
 
 MAIN_AGENT, MAIN_ENV, MAIN_SEEDS = "double", "CartPole-v1", 10
 
@@ -32,69 +32,65 @@ MAIN_AGENT, MAIN_ENV, MAIN_SEEDS = "double", "CartPole-v1", 10
 class LoopConfig:
     """How data is collected."""
 
-    num_envs: int = 16  # Environments of one member, stepped together.
-    rollout_length: int = 1  # Steps of each environment in one iteration.
-    warm_up_steps: int = 1_000  # Environment steps before learning begins.
-    learners: Literal["independent", "shared"] = "independent"  # Of several players: one for each, or one for all.
-    agent_map: Literal["auto", "vmap", "map"] = "auto"  # Independent learners at once, or one after the other.
-    overlap: bool = True  # Environments outside JAX are stepped while the agent learns from the rollout before.
-    devices: int = 0  # Devices that share the work, members first, then environments; 0 for the most that divide it.
-    actors: int = 0  # Processes that collect without waiting for the learner (Ray); 0 for one program that does both.
-    replay_shards: int = 1  # Processes that share the replay of such actors.
-    replay_on: Literal["device", "host"] = "device"  # Where a replay of such environments is: with the learner or not.
-    limits: ClassVar[dict[str, Limit]] = {
-        "num_envs": COUNT,
-        "rollout_length": COUNT,
-        "warm_up_steps": COUNT_OR_NONE,
-        "devices": COUNT_OR_NONE,
-        "actors": COUNT_OR_NONE,
-        "replay_shards": COUNT,
-    }
+    num_envs: int = setting(16, "Environments of one member, stepped together.", limit=COUNT)
+    rollout_length: int = setting(1, "Steps of each environment in one iteration.", limit=COUNT)
+    warm_up_steps: int = setting(1_000, "Environment steps before learning begins.", limit=COUNT_OR_NONE)
+    learners: Literal["independent", "shared"] = setting(
+        "independent", "Of several players: one for each, or one for all."
+    )
+    agent_map: Literal["auto", "vmap", "map"] = setting("auto", "Independent learners at once, or one after the other.")
+    overlap: bool = setting(
+        True, "Environments outside JAX are stepped while the agent learns from the rollout before."
+    )
+    devices: int = setting(
+        0,
+        "Devices that share the work, members first, then environments; 0 for the most that divide it.",
+        limit=COUNT_OR_NONE,
+    )
+    actors: int = setting(
+        0,
+        "Processes that collect without waiting for the learner (Ray); 0 for one program that does both.",
+        limit=COUNT_OR_NONE,
+    )
+    replay_shards: int = setting(1, "Processes that share the replay of such actors.", limit=COUNT)
+    replay_on: Literal["device", "host"] = setting(
+        "device", "Where a replay of such environments is: with the learner or not."
+    )
 
 
 @dataclass(frozen=True)
 class RecordConfig:
     """What is measured on the way, and what is kept."""
 
-    log_steps: int = 0  # Steps between rows of metrics.csv; 0 for a hundredth of the run.
-    eval_steps: int = 0  # Steps between evaluations; 0 for a tenth of the run.
-    eval_episodes: int = 100  # Episodes of an evaluation.
-    max_episode_steps: int = 27_000  # Where an evaluation cuts an episode that does not end.
-    checkpoint_seconds: float = 30.0  # Seconds between checkpoints.
-    keep_checkpoints: int = 2  # Checkpoints that are kept.
-    chunk_seconds: float = 2.0  # About how long the compiled program runs between two looks at it.
-    log_to: tuple[Literal["jsonl", "tensorboard", "wandb"], ...] = ()  # Where rows go beside the tables.
-    limits: ClassVar[dict[str, Limit]] = {
-        "log_steps": COUNT_OR_NONE,
-        "eval_steps": COUNT_OR_NONE,
-        "eval_episodes": COUNT,
-        "max_episode_steps": COUNT,
-        "checkpoint_seconds": NOT_NEGATIVE,
-        "keep_checkpoints": COUNT,
-        "chunk_seconds": NOT_NEGATIVE,
-    }
+    log_steps: int = setting(0, "Steps between rows of metrics.csv; 0 for a hundredth of the run.", limit=COUNT_OR_NONE)
+    eval_steps: int = setting(0, "Steps between evaluations; 0 for a tenth of the run.", limit=COUNT_OR_NONE)
+    eval_episodes: int = setting(100, "Episodes of an evaluation.", limit=COUNT)
+    max_episode_steps: int = setting(27_000, "Where an evaluation cuts an episode that does not end.", limit=COUNT)
+    checkpoint_seconds: float = setting(30.0, "Seconds between checkpoints.", limit=NOT_NEGATIVE)
+    keep_checkpoints: int = setting(2, "Checkpoints that are kept.", limit=COUNT)
+    chunk_seconds: float = setting(
+        2.0, "About how long the compiled program runs between two looks at it.", limit=NOT_NEGATIVE
+    )
+    log_to: tuple[Literal["jsonl", "tensorboard", "wandb"], ...] = setting((), "Where rows go beside the tables.")
 
 
 @dataclass(frozen=True)
 class Experiment:
     """All that determines a run.  A tuple of numbers for a hyper-parameter makes a population."""
 
-    agent: str = MAIN_AGENT  # The agent's name, or package.module:RECIPE for one of your own; `rollax list` shows all.
-    env: str = MAIN_ENV  # The environment's name, or package.module:function for one of your own.
-    seeds: int = 1  # Members of each setting: seed, seed + 1, ...
-    seed: int = 0  # The first seed.
-    steps: int = 100_000  # Environment steps of each member, the warm-up included.
-    init_from: str = ""  # A run folder whose best weights each member starts from.
+    agent: str = setting(
+        MAIN_AGENT, "The agent's name, or package.module:RECIPE for one of your own; `rollax list` shows all."
+    )
+    env: str = setting(MAIN_ENV, "The environment's name, or package.module:function for one of your own.")
+    seeds: int = setting(1, "Members of each setting: seed, seed + 1, ...", limit=Limit(1, 1_000_000))
+    seed: int = setting(0, "The first seed.", limit=COUNT_OR_NONE)
+    steps: int = setting(100_000, "Environment steps of each member, the warm-up included.", limit=Limit(1, 2**53))
+    init_from: str = setting("", "A run folder whose best weights each member starts from.")
     world: Any = registry.FixedWorld()
     choices: Choices = field(default_factory=DQNConfig)
     hparams: Any = field(default_factory=DQNHParams)
     loop: LoopConfig = LoopConfig()
     record: RecordConfig = RecordConfig()
-    limits: ClassVar[dict[str, Limit]] = {
-        "seeds": Limit(1, 1_000_000),
-        "seed": COUNT_OR_NONE,
-        "steps": Limit(1, 2**53),
-    }
 
     @property
     def steps_per_iteration(self) -> int:
@@ -158,15 +154,14 @@ def default_experiment(agent: str) -> Experiment:
 def leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
     """All leaves of an experiment, in the order of their declaration.  Their names are unique."""
     hints = typing.get_type_hints(type(tree))
-    comments = field_comments(type(tree))
-    limits = getattr(tree, "limits", {})
+    about = abouts(type(tree))
     for name in part_fields(tree):
         value, here = getattr(tree, name), (*path, name)
         if dataclasses.is_dataclass(value):
             yield from leaves(value, here)
         else:
             traced = getattr(tree, "traced", False)
-            yield Leaf(name, here, hints[name], value, comments.get(name, ""), traced, limits.get(name))
+            yield Leaf(name, here, hints[name], value, about[name].help, traced, about[name].limit)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from rollax.memory.epochs import EpochReplay
 from rollax.memory.replay import PrioritizedReplay, UniformReplay
 from rollax.memory.ring import Ring
 from rollax.networks.hackmatrix import HackMatrixTorso
-from rollax.networks.networks import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead
+from rollax.networks.heads import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead
 from rollax.networks.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
 from rollax.networks.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso, Torso
 from rollax.networks.weights import FlaxWeights, TorchWeights

@@ -8,7 +8,7 @@ episode hold none of the one before, if the gap is blank.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from rollax.memory.replay import Sample
 from rollax.memory.ring import Batch
 from rollax.rules.targets import n_step
-from rollax.settings import COUNT, Limit
+from rollax.settings import COUNT, Limit, setting
 from rollax.types import Array, EnvSpec, Key, Observation, Transition
 
 
@@ -40,14 +40,17 @@ class EpochReplay:
     discounts a single reward's successor.
     """
 
-    capacity: int = 1_024  # Rows that are kept, gaps included.
-    n_step: int = 1  # Steps of reward in a target before it bootstraps.
-    gap_fill: Literal["zero", "stale"] = "zero"  # What a gap shows: nothing, or what was there before.
-    gap_size: int = -1  # How many rows of a gap count as filled; -1 for all.
-    episode_end: Literal["terminal", "never"] = "terminal"  # Whether the last turn of an episode ends it.
-    nstep_mode: Literal["full", "discount_only"] = "full"  # Rewards are summed over n steps, or only discounted.
-    sample_index: Literal["logical", "physical"] = "logical"  # Windows from the oldest row on, or from the first place.
-    limits: ClassVar[dict[str, Limit]] = {"capacity": COUNT, "n_step": COUNT, "gap_size": Limit(-1, 1_000)}
+    capacity: int = setting(1_024, "Rows that are kept, gaps included.", limit=COUNT)
+    n_step: int = setting(1, "Steps of reward in a target before it bootstraps.", limit=COUNT)
+    gap_fill: Literal["zero", "stale"] = setting("zero", "What a gap shows: nothing, or what was there before.")
+    gap_size: int = setting(-1, "How many rows of a gap count as filled; -1 for all.", limit=Limit(-1, 1_000))
+    episode_end: Literal["terminal", "never"] = setting("terminal", "Whether the last turn of an episode ends it.")
+    nstep_mode: Literal["full", "discount_only"] = setting(
+        "full", "Rewards are summed over n steps, or only discounted."
+    )
+    sample_index: Literal["logical", "physical"] = setting(
+        "logical", "Windows from the oldest row on, or from the first place."
+    )
 
     def problems(self, spec: EnvSpec) -> list[str]:
         found = []

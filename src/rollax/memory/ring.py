@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from rollax.rules.targets import n_step
-from rollax.settings import COUNT, Limit
+from rollax.settings import COUNT, setting
 from rollax.types import Array, EnvSpec, Observation, Transition
 
 # How a row ends.  STOPPED is a truncation whose last observation is in the next row: see `interrupt_ring`.
@@ -89,9 +89,8 @@ class Layout(NamedTuple):
 class Ring:
     """What every replay has: a ring of transitions, and the n-step windows in it."""
 
-    capacity: int = 10_000  # Transitions that are kept, of all environments together.
-    n_step: int = 1  # Steps of reward in a target before it bootstraps.
-    limits: ClassVar[dict[str, Limit]] = {"capacity": COUNT, "n_step": COUNT}
+    capacity: int = setting(10_000, "Transitions that are kept, of all environments together.", limit=COUNT)
+    n_step: int = setting(1, "Steps of reward in a target before it bootstraps.", limit=COUNT)
 
     def problems(self, spec: EnvSpec) -> list[str]:
         """What is wrong with this replay for that environment, each with its fix."""

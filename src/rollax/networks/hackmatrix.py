@@ -8,29 +8,28 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from rollax.envs.hackmatrix.board import SIZE
 from rollax.networks.convolution import Conv
 from rollax.networks.torsos import Torso, dense_layers, rectify
-from rollax.settings import COUNT, Limit
+from rollax.settings import COUNT, setting
 from rollax.types import Array, Observation
 
 
 class HackMatrixTorso(Torso):
-    """Residual convolutions over the 6 x 6 cells; what is known of the player is added to every cell.
+    """Residual convolutions over the cells of a square board; what is known of the player is added to every cell.
 
-    The grid does not show where the player stands, so its row and its column are marked as two more channels.
+    The grid does not show where the player stands, so its row and its column are marked as two more channels.  They
+    are the first two of the player's features, as shares of the board's side.
     """
 
-    channels: int = 64  # Filters of each convolution.
-    depth: int = 2  # Residual blocks of two convolutions.
-    hidden: tuple[int, ...] = (256,)  # Units of each dense layer.
-    layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
+    channels: int = setting(64, "Filters of each convolution.", limit=COUNT)
+    depth: int = setting(2, "Residual blocks of two convolutions.", limit=COUNT)
+    hidden: tuple[int, ...] = setting((256,), "Units of each dense layer.", limit=COUNT)
+    layer_norm: bool = setting(False, "Normalise the units of each layer before its ReLU.")
     reads_raw: ClassVar[bool] = True
-    limits: ClassVar[dict[str, Limit]] = {"channels": COUNT, "depth": COUNT, "hidden": COUNT}
 
     def problems(self, observation: Observation) -> list[str]:
         shapes = [leaf.shape for leaf in jax.tree.leaves(observation.features)]
-        if len(shapes) == 3 and shapes[2][:2] == (SIZE, SIZE):
+        if [len(shape) for shape in shapes] == [1, 1, 3] and shapes[2][0] == shapes[2][1]:
             return []
         return ["torso=hackmatrix reads the observations of HackMatrix-v0 only: try torso=mlp"]
 
@@ -38,7 +37,8 @@ class HackMatrixTorso(Torso):
     def __call__(self, features: Any) -> Array:
         player, programs, grid = features
         facts = jnp.concatenate([player, programs], axis=-1)
-        lines = jnp.arange(SIZE) == jnp.round(5 * player[:, :2])[..., None]  # [B, 2, 6]: the row, the column
+        side = grid.shape[1]
+        lines = jnp.arange(side) == jnp.round((side - 1) * player[:, :2])[..., None]  # [B, 2, side]: row, column
         row = jnp.broadcast_to(lines[:, 0, :, None, None], (*grid.shape[:3], 1))
         col = jnp.broadcast_to(lines[:, 1, None, :, None], (*grid.shape[:3], 1))
         x = jnp.concatenate([grid, row, col, row & col], axis=-1)

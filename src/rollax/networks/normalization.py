@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
-from rollax.settings import POSITIVE, Limit
+from rollax.settings import POSITIVE, setting
 from rollax.tracing import mean_and_variance
 from rollax.types import Array, EnvSpec, Transition
 
@@ -77,8 +77,7 @@ class RawObservations:
 class NormalizedObservations:
     """Features less their running mean, over their running deviation, within limits."""
 
-    observation_limit: float = 10.0  # Normalised features are cut to plus and minus this.
-    limits: ClassVar[dict[str, Limit]] = {"observation_limit": POSITIVE}
+    observation_limit: float = setting(10.0, "Normalised features are cut to plus and minus this.", limit=POSITIVE)
 
     def init(self, spec: EnvSpec) -> Moments:
         return no_moments(spec.observation.features)
@@ -133,8 +132,7 @@ class RewardStatistics(NamedTuple):
 class NormalizedRewards:
     """Rewards over the running deviation of discounted sums of them; their sign and their zero stay."""
 
-    reward_limit: float = 10.0  # Normalised rewards are cut to plus and minus this.
-    limits: ClassVar[dict[str, Limit]] = {"reward_limit": POSITIVE}
+    reward_limit: float = setting(10.0, "Normalised rewards are cut to plus and minus this.", limit=POSITIVE)
 
     def init(self, spec: EnvSpec) -> RewardStatistics:
         return RewardStatistics(jnp.zeros(spec.own_envs), no_moments(jnp.float32(0)))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from rollax.networks.convolution import Conv, max_pool
-from rollax.settings import COUNT, POSITIVE, Limit
+from rollax.settings import COUNT, POSITIVE, setting
 from rollax.types import Array, Observation
 
 Precision = Literal["float32", "bfloat16"]
@@ -29,10 +29,11 @@ class Torso(nn.Module):
 class MLP(Torso):
     """Dense layers with ReLU over the flattened features."""
 
-    hidden: tuple[int, ...] = (128, 128)  # Units of each hidden layer.
-    layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
-    input_scale: tuple[float, ...] = ()  # A factor for each number of the observation; empty for none.
-    limits: ClassVar[dict[str, Limit]] = {"hidden": COUNT, "input_scale": POSITIVE}
+    hidden: tuple[int, ...] = setting((128, 128), "Units of each hidden layer.", limit=COUNT)
+    layer_norm: bool = setting(False, "Normalise the units of each layer before its ReLU.")
+    input_scale: tuple[float, ...] = setting(
+        (), "A factor for each number of the observation; empty for none.", limit=POSITIVE
+    )
 
     def problems(self, observation: Observation) -> list[str]:
         size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(observation.features))
@@ -51,11 +52,10 @@ class MLP(Torso):
 class MinAtarTorso(Torso):
     """One small convolution over a 10 x 10 board, then dense layers (Young and Tian 2019)."""
 
-    channels: int = 16  # Filters of the convolution.
-    hidden: tuple[int, ...] = (128,)  # Units of each dense layer.
-    layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
-    precision: Precision = "float32"  # Of its products; weights and what it returns are float32.
-    limits: ClassVar[dict[str, Limit]] = {"channels": COUNT, "hidden": COUNT}
+    channels: int = setting(16, "Filters of the convolution.", limit=COUNT)
+    hidden: tuple[int, ...] = setting((128,), "Units of each dense layer.", limit=COUNT)
+    layer_norm: bool = setting(False, "Normalise the units of each layer before its ReLU.")
+    precision: Precision = setting("float32", "Of its products; weights and what it returns are float32.")
 
     def problems(self, observation: Observation) -> list[str]:
         return image_problems("minatar", observation, least=3)
@@ -73,13 +73,12 @@ class MinAtarTorso(Torso):
 class NatureTorso(Torso):
     """The network of Mnih et al. 2015 for 84 x 84 frames, up to its hidden dense layer; or one of other layers."""
 
-    filters: tuple[int, ...] = (32, 64, 64)  # Of each convolution ...
-    windows: tuple[int, ...] = (8, 4, 3)  # ... the side of its window ...
-    strides: tuple[int, ...] = (4, 2, 1)  # ... and how far that moves.
-    hidden: tuple[int, ...] = (512,)  # Units of each dense layer.
-    layer_norm: bool = False  # Normalise the units of each layer before its ReLU.
-    precision: Precision = "float32"  # Of its products; weights and what it returns are float32.
-    limits: ClassVar[dict[str, Limit]] = {"filters": COUNT, "windows": COUNT, "strides": COUNT, "hidden": COUNT}
+    filters: tuple[int, ...] = setting((32, 64, 64), "Of each convolution ...", limit=COUNT)
+    windows: tuple[int, ...] = setting((8, 4, 3), "... the side of its window ...", limit=COUNT)
+    strides: tuple[int, ...] = setting((4, 2, 1), "... and how far that moves.", limit=COUNT)
+    hidden: tuple[int, ...] = setting((512,), "Units of each dense layer.", limit=COUNT)
+    layer_norm: bool = setting(False, "Normalise the units of each layer before its ReLU.")
+    precision: Precision = setting("float32", "Of its products; weights and what it returns are float32.")
 
     def problems(self, observation: Observation) -> list[str]:
         if not len(self.filters) == len(self.windows) == len(self.strides):
@@ -102,11 +101,10 @@ class NatureTorso(Torso):
 class ImpalaTorso(Torso):
     """The residual network of Espeholt et al. 2018: three stages that each halve the picture."""
 
-    stages: tuple[int, ...] = (16, 32, 32)  # Filters of each stage.
-    hidden: tuple[int, ...] = (256,)  # Units of each dense layer.
-    layer_norm: bool = False  # Normalise the units of each dense layer before its ReLU.
-    precision: Precision = "float32"  # Of its products; weights and what it returns are float32.
-    limits: ClassVar[dict[str, Limit]] = {"stages": COUNT, "hidden": COUNT}
+    stages: tuple[int, ...] = setting((16, 32, 32), "Filters of each stage.", limit=COUNT)
+    hidden: tuple[int, ...] = setting((256,), "Units of each dense layer.", limit=COUNT)
+    layer_norm: bool = setting(False, "Normalise the units of each dense layer before its ReLU.")
+    precision: Precision = setting("float32", "Of its products; weights and what it returns are float32.")
 
     def problems(self, observation: Observation) -> list[str]:
         return image_problems("impala", observation, least=2 ** len(self.stages))

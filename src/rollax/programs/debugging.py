@@ -19,7 +19,7 @@ import rollax
 from rollax.envs.protocol import Step, Task
 from rollax.errors import ConfigError, EnvError, NumericError, RollaxError
 from rollax.experiment.experiment import Experiment
-from rollax.networks.networks import CategoricalHead
+from rollax.networks.heads import CategoricalHead
 from rollax.programs.jit import JaxProgram
 from rollax.programs.loop import WINDOW_COLUMNS, Loop, TrainState
 from rollax.programs.plan import Plan, make_plan

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from rollax.rules.policies import greedy, mask_illegal
-from rollax.settings import NOT_NEGATIVE, POSITIVE, Limit
+from rollax.settings import NOT_NEGATIVE, POSITIVE, Limit, setting
 from rollax.types import Array, Observation
 
 
@@ -41,14 +41,11 @@ class MunchausenBackup(GreedyBackup):
     The policy is `softmax(q / temperature)` of the target weights over the legal actions.
     """
 
-    temperature: float = 0.03  # Of the soft policy: how much its entropy is worth.
-    log_policy_weight: float = 0.9  # Share of the scaled log-probability that is added to the reward ...
-    log_policy_floor: float = -1.0  # ... which counts no lower than this.
-    limits: ClassVar[dict[str, Limit]] = {
-        "temperature": POSITIVE,
-        "log_policy_weight": NOT_NEGATIVE,
-        "log_policy_floor": Limit(-1e6, 0.0),
-    }
+    temperature: float = setting(0.03, "Of the soft policy: how much its entropy is worth.", limit=POSITIVE)
+    log_policy_weight: float = setting(
+        0.9, "Share of the scaled log-probability that is added to the reward ...", limit=NOT_NEGATIVE
+    )
+    log_policy_floor: float = setting(-1.0, "... which counts no lower than this.", limit=Limit(-1e6, 0.0))
 
     def log_policy(self, q_values: Array, legal: Array | None) -> Array:
         """`temperature * log(policy)` `[B, A]`; very low, but finite, on illegal actions."""

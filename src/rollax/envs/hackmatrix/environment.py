@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from rollax.envs.hackmatrix.observation import View
 from rollax.envs.hackmatrix.play import Sight
 from rollax.envs.hackmatrix.rewards import reward
 from rollax.envs.hackmatrix.state import LAST_STAGE, MAX_ENEMIES, State, empty_history, pick, push, snapshot
-from rollax.settings import COUNT, Limit
+from rollax.settings import COUNT, setting
 from rollax.types import Array, Key, Observation
 
 
@@ -37,9 +37,8 @@ class HackMatrix:
     All randomness comes from the keys.  Every end of an episode is a termination: death, victory, an illegal action.
     """
 
-    undo_across_stages: bool = True  # UNDO may go back over a stage border, and the stage then counts twice.
-    undo_depth: int = 8  # Turns that UNDO can go back.
-    limits: ClassVar[dict[str, Limit]] = {"undo_depth": COUNT}
+    undo_across_stages: bool = setting(True, "UNDO may go back over a stage border, and the stage then counts twice.")
+    undo_depth: int = setting(8, "Turns that UNDO can go back.", limit=COUNT)
 
     num_actions = NUM_ACTIONS
     action_names = drawing.ACTION_NAMES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ import numpy as np
 
 from rollax.envs.treasurehunt import drawing
 from rollax.envs.treasurehunt.world import BONE, FOOD, GEM, UNROLLED, Rules, World
-from rollax.settings import COUNT, COUNT_OR_NONE, SHARE, Limit
+from rollax.settings import COUNT, COUNT_OR_NONE, SHARE, Limit, setting
 from rollax.types import Array, Key
 
 NUMBER = Limit(-1e6, 1e6)
@@ -47,33 +47,26 @@ class TreasureHunt:
     The last turn is a time limit: a truncation.
     """
 
-    variant: Literal["gem", "gem_food_bone"] = "gem"  # What appears: gems, or gems, food and bones.
-    height: int = 10  # Rows of the board, its walls included.
-    width: int = 10  # Columns, as well.
-    agents: int = 5  # Players.
-    vision_radius: int = 2  # How many cells a player sees in each direction.
-    max_turns: int = 50  # Turns of a game.
-    spawn_prob: float = 0.02  # The chance of an empty cell to hold a treasure in the next turn.
-    gem_value: float = 10.0  # What a gem is worth ...
-    food_value: float = 5.0  # ... food ...
-    bone_value: float = -10.0  # ... and a bone.
-    frames: int = 5  # Frames that an observation shows, the current one included.
-    obs_timing: Literal["sequential", "simultaneous"] = "sequential"  # Players decide after, or before, others' moves.
-    shuffle_agent_order: bool = False  # The order of moves is drawn anew for each turn.
-    stale_frames: int = 0  # Rows of a ring whose old frames show before a game's first, as the reference has it; or 0.
-    limits: ClassVar[dict[str, Limit]] = {
-        "height": Limit(3, 1_000),
-        "width": Limit(3, 1_000),
-        "agents": COUNT,
-        "vision_radius": COUNT_OR_NONE,
-        "max_turns": COUNT,
-        "spawn_prob": SHARE,
-        "gem_value": NUMBER,
-        "food_value": NUMBER,
-        "bone_value": NUMBER,
-        "frames": COUNT,
-        "stale_frames": COUNT_OR_NONE,
-    }
+    variant: Literal["gem", "gem_food_bone"] = setting("gem", "What appears: gems, or gems, food and bones.")
+    height: int = setting(10, "Rows of the board, its walls included.", limit=Limit(3, 1_000))
+    width: int = setting(10, "Columns, as well.", limit=Limit(3, 1_000))
+    agents: int = setting(5, "Players.", limit=COUNT)
+    vision_radius: int = setting(2, "How many cells a player sees in each direction.", limit=COUNT_OR_NONE)
+    max_turns: int = setting(50, "Turns of a game.", limit=COUNT)
+    spawn_prob: float = setting(0.02, "The chance of an empty cell to hold a treasure in the next turn.", limit=SHARE)
+    gem_value: float = setting(10.0, "What a gem is worth ...", limit=NUMBER)
+    food_value: float = setting(5.0, "... food ...", limit=NUMBER)
+    bone_value: float = setting(-10.0, "... and a bone.", limit=NUMBER)
+    frames: int = setting(5, "Frames that an observation shows, the current one included.", limit=COUNT)
+    obs_timing: Literal["sequential", "simultaneous"] = setting(
+        "sequential", "Players decide after, or before, others' moves."
+    )
+    shuffle_agent_order: bool = setting(False, "The order of moves is drawn anew for each turn.")
+    stale_frames: int = setting(
+        0,
+        "Rows of a ring whose old frames show before a game's first, as the reference has it; or 0.",
+        limit=COUNT_OR_NONE,
+    )
 
     num_actions = 4
     action_names = ("up", "down", "left", "right")

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from rollax.memory.replay import Replay
-from rollax.types import Array, EnvSpec, Observation, Transition
+from rollax.types import Array, Discrete, EnvSpec, Observation, Transition
 
-SPEC = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), 2, 8, 1, truncation_interval=500)
+SPEC = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), Discrete(2), 8, 1, truncation_interval=500)
 
 
 def rollout(number: Array) -> Transition:

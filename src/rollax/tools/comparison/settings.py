@@ -11,7 +11,8 @@ from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment
 from rollax.memory.epochs import EpochReplay
-from rollax.networks.networks import ImplicitQuantileHead, Streams
+from rollax.networks.heads import ImplicitQuantileHead
+from rollax.networks.streams import Streams
 from rollax.networks.torsos import MLP
 from rollax.networks.weights import TorchWeights
 
