@@ -24,7 +24,7 @@ from rollax.envs.atari import Atari, AtariEnvs, rom_of
 from rollax.experiment.experiment import make_experiment, with_values
 from rollax.programs.plan import make_plan
 from rollax.programs.program import LOG_ROWS
-from rollax.runs.run import use_compile_cache
+from rollax.programs.machine import use_compile_cache
 
 
 class Alone:

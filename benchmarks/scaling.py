@@ -19,7 +19,7 @@ import sys, time
 import jax, numpy as np
 import rollax
 from rollax.programs.plan import make_plan
-from rollax.runs.run import use_compile_cache
+from rollax.programs.machine import use_compile_cache
 members, devices, steps, batch, evaluated = map(int, sys.argv[1:])
 use_compile_cache()
 jax.block_until_ready(jax.numpy.zeros(1))

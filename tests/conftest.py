@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items):
 def compile_cache():
     import jax
 
-    from rollax.runs.run import use_compile_cache
+    from rollax.programs.machine import use_compile_cache
 
     use_compile_cache()
     # Started here, before a command that a test calls could give each core a device of its own.

@@ -20,7 +20,7 @@ from rollax.programs.mesh import Grid, mesh_of
 from rollax.programs.plan import make_plan, make_program, spread_over
 from rollax.runs.checkpoint import flatten, params_sha256
 from rollax.runs.folder import RunFolder
-from rollax.runs.run import use_compile_cache
+from rollax.programs.machine import use_compile_cache
 from rollax.tracing import DATA
 from rollax.types import Discrete, EnvSpec, Observation
 

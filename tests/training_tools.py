@@ -12,7 +12,7 @@ from rollax.agents.names import AGENTS
 from rollax.envs.protocol import Task
 from rollax.networks.heads import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.programs.evaluate import Evaluator
-from rollax.programs.jit import JaxProgram
+from rollax.programs.jit import JitProgram
 from rollax.programs.loop import Loop, TrainState
 from rollax.programs.program import LIGHT, NONE
 from rollax.types import Observation
@@ -31,15 +31,15 @@ def seed_keys(*seeds: int) -> jax.Array:
     return jax.vmap(jax.random.key)(jnp.array(seeds, jnp.uint32))
 
 
-def make_program(task: Task, config: Any, num_envs: int = 8, rollout_length: int = 1, **options: Any) -> JaxProgram:
+def make_program(task: Task, config: Any, num_envs: int = 8, rollout_length: int = 1, **options: Any) -> JitProgram:
     spec = task.spec(num_envs, rollout_length)
     assert config.problems(spec) == []
     agent = config.build(spec)
     evaluator = Evaluator(agent, task, episodes=16, max_episode_steps=50)
-    return JaxProgram(Loop(agent, task, num_envs, rollout_length), evaluator, **options)
+    return JitProgram(Loop(agent, task, num_envs, rollout_length), evaluator, **options)
 
 
-def runner(program: JaxProgram, keys: jax.Array, hparams: Any, warm_up: int = 0, level: dict = NONE) -> Any:
+def runner(program: JitProgram, keys: jax.Array, hparams: Any, warm_up: int = 0, level: dict = NONE) -> Any:
     """A compiled `run(keys, hparams, stop)`: a new population, its warm-up, and its learning up to `stop`."""
 
     def run(keys: jax.Array, hparams: Any, stop: jax.Array) -> TrainState:
@@ -52,17 +52,17 @@ def runner(program: JaxProgram, keys: jax.Array, hparams: Any, warm_up: int = 0,
     return lambda keys, hparams, stop: compiled(keys, hparams, jnp.int32(stop))
 
 
-def continuer(program: JaxProgram, state: TrainState) -> Any:
+def continuer(program: JitProgram, state: TrainState) -> Any:
     """A compiled `run(state, stop)` that goes on from a state."""
     compiled = compile_lightly(lambda state, stop: program.repeat(state, stop, LOG, learn=True)[0], state, jnp.int32(0))
     return lambda state, stop: compiled(state, jnp.int32(stop))
 
 
-def start(program: JaxProgram, keys: jax.Array, hparams: Any, warm_up: int) -> TrainState:
+def start(program: JitProgram, keys: jax.Array, hparams: Any, warm_up: int) -> TrainState:
     return runner(program, keys, hparams, warm_up)(keys, hparams, warm_up)
 
 
-def advance(program: JaxProgram, state: TrainState, stop: int) -> TrainState:
+def advance(program: JitProgram, state: TrainState, stop: int) -> TrainState:
     return continuer(program, state)(state, stop)
 
 

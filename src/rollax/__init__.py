@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rollax.experiment.experiment import Experiment, make_experiment
+    from rollax.programs.debugging import Debug
+    from rollax.runs.loggers import OnRows
     from rollax.runs.result import Policy, Result, load
-    from rollax.runs.run import resume, train
     from rollax.types import Observation
 
 # Heavy packages are imported where a name is first used, so that `import rollax` takes no time.
@@ -23,8 +26,6 @@ _HOME = {
     "Result": "rollax.runs.result",
     "make_experiment": "rollax.experiment.experiment",
     "load": "rollax.runs.result",
-    "resume": "rollax.runs.run",
-    "train": "rollax.runs.run",
 }
 __all__ = [
     "Experiment",
@@ -36,6 +37,62 @@ __all__ = [
     "resume",
     "train",
 ]
+
+
+def train(
+    experiment: Experiment,
+    run_dir: str | Path | None = None,
+    *,
+    quiet: bool = False,
+    compile_cache: bool = True,
+    on_rows: OnRows | None = None,
+    debug: Debug | None = None,
+) -> Result:
+    """Runs an experiment in a new folder.  Whatever is wrong with it is raised before anything is compiled.
+
+    Without `run_dir` the folder is a new one below `runs/`.  `on_rows(kind, rows)` is told of new rows of metrics.csv
+    ("train") and evaluations.csv ("eval") as they come.  `debug` looks for mistakes.
+    """
+    from rollax.programs.debugging import NO_DEBUG
+    from rollax.reports.drawing import plot_runs
+    from rollax.runs import run
+
+    return run.train(
+        experiment,
+        run_dir,
+        quiet=quiet,
+        compile_cache=compile_cache,
+        on_rows=on_rows,
+        debug=debug or NO_DEBUG,
+        draw=plot_runs,
+    )
+
+
+def resume(
+    run_dir: str | Path,
+    steps: int | None = None,
+    *,
+    devices: int | None = None,
+    quiet: bool = False,
+    compile_cache: bool = True,
+    on_rows: OnRows | None = None,
+) -> Result:
+    """Continues a run from its newest good checkpoint, or extends a finished one to `steps`.
+
+    The number of devices may be another than before: what was learnt goes on, with other random numbers.
+    """
+    from rollax.reports.drawing import plot_runs
+    from rollax.runs import run
+
+    return run.resume(
+        run_dir,
+        steps,
+        devices=devices,
+        quiet=quiet,
+        compile_cache=compile_cache,
+        on_rows=on_rows,
+        draw=plot_runs,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,9 @@
-"""What can go wrong, and the exit code that each leaves the command with."""
+"""What can go wrong, the exit code that each leaves the command with, and warnings."""
 
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable, Sequence
 
 
@@ -55,3 +56,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(name.replace("-", "_"), names, n=3, cutoff=0.4)
     return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(sorted(names))}"
+
+
+def warn(line: str) -> None:
+    """Something that a person should know, even of a quiet run."""
+    print(f"rollax: {line}", file=sys.stderr, flush=True)

@@ -10,6 +10,7 @@ Array = jax.Array
 Key = jax.Array
 Params = Any
 Metrics = dict[str, Array]
+Carry = Any  # what an agent remembers within an episode: a tree of [B, ...], `()` for agents that remember nothing
 
 
 class Observation(NamedTuple):
@@ -44,7 +45,17 @@ class Transition(NamedTuple):
     terminated: Array  # the task ended: nothing follows
     truncated: Array  # time ran out: the future still has value
     next_obs: Observation  # the true successor, also where time ran out; after a termination nobody may ask for it
-    extras: Any = ()  # what `act` noted for `learn`
+    notes: Any = ()  # what `act` noted for `learn`
+    fresh: Array | None = None  # whether `obs` is the first of an episode
+    carry: Carry = ()  # as `act` got it; who reads it clears it where `fresh`
+
+
+class Decision(NamedTuple):
+    """What an agent decides for observations `[B, ...]`."""
+
+    action: Array
+    notes: Any = ()  # what `learn` should be told of it
+    carry: Carry = ()  # what the agent remembers from here on
 
 
 class EnvSpec(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -11,54 +11,89 @@ import optax
 from flax import struct
 
 from rollax.settings import NOT_NEGATIVE, POSITIVE, SHARE, setting
-from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
+from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
-Learner = Any  # weights, optimizer, hyper-parameters: a pytree with a field `params`, the weights that act
-Carry = tuple[Any, Any]  # what learns, and the memory, from one gradient step of an iteration to the next
+Learner = Any  # weights, optimizer, hyper-parameters: a NamedTuple with a field `params`, the weights that act
 Memory = Any  # past data: a pytree, `()` for agents that keep none
+Progress = tuple[Any, Memory]  # what learns, and the memory, from one gradient step of an iteration to the next
 OptimizerName = Literal["adam", "radam", "rmsprop"]
 
 
-class Agent(Protocol):
-    """Four verbs, all pure.  Whatever changes is in the learner and the memory, which the caller owns."""
+class Agent(ABC):
+    """An algorithm in one environment.  All methods are pure: what changes is in learner, memory and carry.
 
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        """What `learn` reports: `loss`, then the agent's own."""
-        ...
+    The caller owns all three.  `init`, `act` and `learn` must be written, and there must be a field `spec`; all else
+    has defaults that are right for most.
+    """
 
-    @property
-    def spec(self) -> EnvSpec:
-        """Where it acts."""
-        ...
+    if TYPE_CHECKING:  # to a reader both are attributes, however a subclass comes by them
 
+        @property
+        def metric_names(self) -> tuple[str, ...]: ...
+
+        @property
+        def spec(self) -> EnvSpec: ...
+
+    else:
+        metric_names = ("loss",)  # what `learn` reports: `loss`, then the agent's own
+
+    @abstractmethod
     def init(self, key: Key, hparams: Any) -> tuple[Learner, Memory]:
         """A new learner and an empty memory."""
-        ...
 
-    def act(self, learner: Learner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
-        """Legal actions `[B]` for observations `[B, ...]`, and what `learn` should be told of them."""
-        ...
+    def initial_carry(self, num: int) -> Carry:
+        """What it remembers at the beginning of an episode, for so many environments: a tree of arrays `[num, ...]`."""
+        return ()
+
+    def enter(self, carry: Carry, fresh: Array) -> Carry:
+        """The carry as it is at these observations: the initial one where an episode begins.
+
+        Who reads a carry calls this first.  Nothing else in the library clears one.
+        """
+        initial = self.initial_carry(fresh.shape[0])
+
+        def cleared(start: Array, old: Array) -> Array:
+            return jnp.where(fresh.reshape(fresh.shape + (1,) * (old.ndim - 1)), start, old)
+
+        return jax.tree.map(cleared, initial, carry)
+
+    @abstractmethod
+    def act(
+        self, learner: Learner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
+    ) -> Decision:
+        """Legal actions for observations `[B, ...]`, of which `fresh` `bool[B]` are the first of an episode."""
 
     def remember(self, memory: Memory, rollout: Transition) -> Memory:
         """The memory with a rollout `[T, B, ...]` added."""
-        ...
+        return memory
 
+    @abstractmethod
     def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
         """One iteration's learning; the metrics are scalars, named as in `metric_names`."""
-        ...
 
     def interrupt(self, memory: Memory, obs: Observation) -> Memory:
         """The memory, told that the next rollout does not follow on the last, which led to `obs` `[B, ...]`."""
-        ...
+        return memory
 
     def concern(self, metrics: dict[str, float], done: float) -> str | None:
         """What a user should know, and do, about these metrics after that share of the run; mostly nothing."""
-        ...
+        return None
 
     def with_weights(self, learner: Learner, params: Params) -> Learner:
         """A learner that starts from these weights wherever it would have used its own."""
-        ...
+        return learner._replace(params=params)
+
+    @property
+    def hides_nans(self) -> bool:
+        """Whether its arithmetic makes NaNs that it does not use; `--check` then looks at the environment alone."""
+        return False
+
+    def scores(self, learner: Learner, carry: Carry, obs: Observation, fresh: Array) -> Array | None:
+        """Numbers `[B, A]` of which the greedy action has the largest, before illegal ones are masked.
+
+        An agent that has none returns None: it cannot be exported as ONNX, and there is nothing to compare in its view.
+        """
+        return None
 
 
 class Lessons(NamedTuple):
@@ -68,11 +103,11 @@ class Lessons(NamedTuple):
     each: Any  # a tree of [updates, ...]: for each step its own
 
 
-class Stepwise(ABC):
+class Stepwise(Agent):
     """An agent whose iteration of learning is `updates` equal steps, which a caller may also take one by one.
 
     `begin` says what there is to learn, `step` learns one part of it, `conclude` tidies up.  What the steps change is
-    in the carry: what learns, and the memory.
+    in the progress: what learns, and the memory.
     """
 
     @property
@@ -81,26 +116,21 @@ class Stepwise(ABC):
         """Gradient steps of one iteration."""
 
     @abstractmethod
-    def begin(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Carry, Lessons]:
-        """The carry of the first step, and the lessons."""
+    def begin(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Progress, Lessons]:
+        """Where the first step starts from, and the lessons."""
 
     @abstractmethod
-    def step(self, carry: Carry, shared: Any, own: Any) -> tuple[Carry, Metrics]:
-        """The carry after one step, with what the lessons hold for all and for it, and its metrics: scalars."""
+    def step(self, progress: Progress, shared: Any, own: Any) -> tuple[Progress, Metrics]:
+        """The progress after one step, with what the lessons hold for all and for it, and its metrics: scalars."""
 
     @abstractmethod
-    def conclude(self, carry: Carry, lessons: Lessons, metrics: Metrics) -> tuple[Learner, Memory, Metrics]:
+    def conclude(self, progress: Progress, lessons: Lessons, metrics: Metrics) -> tuple[Learner, Memory, Metrics]:
         """Learner and memory after the last step, from the means of the steps' metrics all that `learn` reports."""
 
     def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
-        carry, lessons = self.begin(learner, memory, rollout, key)
-        carry, metrics = jax.lax.scan(lambda carry, own: self.step(carry, lessons.shared, own), carry, lessons.each)
-        return self.conclude(carry, lessons, jax.tree.map(jnp.mean, metrics))
-
-    def part(self, carry: Carry, lessons: Lessons, first: Array, count: int) -> tuple[Carry, Metrics]:
-        """So many steps from that one on; the metrics are `[count]`."""
-        own = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, count), lessons.each)
-        return jax.lax.scan(lambda carry, own: self.step(carry, lessons.shared, own), carry, own)
+        progress, lessons = self.begin(learner, memory, rollout, key)
+        progress, metrics = jax.lax.scan(lambda old, own: self.step(old, lessons.shared, own), progress, lessons.each)
+        return self.conclude(progress, lessons, jax.tree.map(jnp.mean, metrics))
 
 
 class Choices(Protocol):
@@ -153,6 +183,9 @@ class ExplorationHParams:
     epsilon_decay: float = setting(
         0.0, "... or the share by which it shrinks with every iteration, down to its end.", limit=SHARE
     )
+
+
+HIDING_OPTIMIZERS = ("radam",)  # its square roots are NaN before its fifth step, and not used
 
 
 def make_optimizer(

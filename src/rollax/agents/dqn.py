@@ -39,7 +39,7 @@ from rollax.rules.backups import GreedyBackup, MunchausenBackup
 from rollax.rules.returns import BellmanError
 from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, setting
 from rollax.tracing import REMEMBERING, SAMPLING, mean_over, phase
-from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
+from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 
 @struct.dataclass
@@ -125,8 +125,10 @@ class DQN(QLearner):
         learner = DQNLearner(hparams, params, params, optimizer.init(params), jnp.int32(0))
         return learner, self.config.replay.init(self.spec)
 
-    def act(self, learner: DQNLearner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, tuple]:
-        return self.choose(learner, obs, key, explore=explore, lazily=True)[0], ()
+    def act(
+        self, learner: DQNLearner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
+    ) -> Decision:
+        return Decision(self.choose(learner, obs, key, explore=explore, lazily=True)[0])
 
     def remember(self, memory: Any, rollout: Transition) -> Any:
         return self.config.replay.add(memory, rollout, self.spec)
@@ -140,13 +142,13 @@ class DQN(QLearner):
         del rollout  # `remember` has put it into the memory
         return (learner, memory), Lessons(self.epsilon(learner), jax.random.split(key, self.config.gradient_steps))
 
-    def step(self, carry: tuple[DQNLearner, Any], shared: Array, own: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
-        return self.gradient_step(carry, own)
+    def step(self, progress: tuple[DQNLearner, Any], shared: Array, own: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
+        return self.gradient_step(progress, own)
 
     def conclude(
-        self, carry: tuple[DQNLearner, Any], lessons: Lessons, metrics: Metrics
+        self, progress: tuple[DQNLearner, Any], lessons: Lessons, metrics: Metrics
     ) -> tuple[DQNLearner, Any, Metrics]:
-        return *carry, {**metrics, "epsilon": lessons.shared}
+        return *progress, {**metrics, "epsilon": lessons.shared}
 
     def gradient_step(self, carry: tuple[DQNLearner, Any], key: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
         """One step, if the memory is ready for it; else it is counted, and changes nothing."""

@@ -6,6 +6,7 @@ With players, observations, actions, rewards and flags are `[B, players, ...]`, 
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from rollax.agents.base import Agent, Learner, Memory, own_axes
-from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
+from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 AgentMap = Literal["vmap", "map"]
 UNROLLED = 8  # players, at most, whose decisions are compiled one by one
@@ -22,8 +23,8 @@ SHARED = -1  # in place of an axis, for what all players share
 
 
 @dataclass(frozen=True)
-class Players:
-    """An agent for all players, made of one for a learner."""
+class Players(Agent):
+    """An agent for all players, made of one for a learner.  What it carries is `[B, players, ...]`."""
 
     agent: Agent
     players: int
@@ -35,6 +36,16 @@ class Players:
     @property
     def spec(self) -> EnvSpec:
         return self.agent.spec
+
+    @abstractmethod
+    def act_as(
+        self, learner: Learner, player: Any, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
+    ) -> Decision:
+        """What one player does, with observations `[B, ...]` of its own; `learner` may be `apart`."""
+
+    @property
+    def hides_nans(self) -> bool:
+        return self.agent.hides_nans
 
     def concern(self, metrics: dict[str, float], done: float) -> str | None:
         return self.agent.concern(metrics, done)
@@ -74,27 +85,35 @@ class Independent(Players):
         axes = (jax.tree.map(lambda _: 0, shapes[0]), own_axes(shapes[1]))
         return jax.vmap(lambda key: self.agent.init(key, hparams), out_axes=axes)(self.keys(key))
 
-    def act(self, learner: Learner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
+    def initial_carry(self, num: int) -> Carry:
+        alone = self.agent.initial_carry(num)
+        return jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], self.players, axis=1), alone)
+
+    def act(
+        self, learner: Learner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
+    ) -> Decision:
         if isinstance(learner, Apart):
             each = [
                 self.act_as(
-                    learner, player, jax.tree.map(lambda leaf, row=player: leaf[:, row], obs), key, explore=explore
+                    learner,
+                    player,
+                    *jax.tree.map(lambda leaf, row=player: leaf[:, row], (carry, obs, fresh)),
+                    key,
+                    explore=explore,
                 )
                 for player in range(self.players)
             ]
             return jax.tree.map(lambda *rows: jnp.stack(rows, axis=1), *each)
+        act = functools.partial(self.agent.act, explore=explore)
+        return over_players(act, self.act_map, (0, 1, 1, 1, 0), 1)(learner, carry, obs, fresh, self.keys(key))
 
-        def one(learner: Learner, obs: Observation, key: Key) -> tuple[Array, Any]:
-            return self.agent.act(learner, obs, key, explore=explore)
-
-        return over_players(one, self.act_map, (0, 1, 0), 1)(learner, obs, self.keys(key))
-
-    def act_as(self, learner: Learner, player: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
-        """The same for one player, with observations `[B, ...]` of its own; `learner` may be `apart`."""
+    def act_as(
+        self, learner: Learner, player: Any, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
+    ) -> Decision:
         key = jax.random.fold_in(key, player)
 
-        def act(own: Learner) -> tuple[Array, Any]:
-            return self.agent.act(own, obs, key, explore=explore)
+        def act(own: Learner) -> Decision:
+            return self.agent.act(own, carry, obs, fresh, key, explore=explore)
 
         if not isinstance(learner, Apart):
             return act(of_player(learner, player))
@@ -139,12 +158,22 @@ class Shared(Players):
     def init(self, key: Key, hparams: Any) -> tuple[Learner, Memory]:
         return self.agent.init(key, hparams)
 
-    def act(self, learner: Learner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
-        acted = self.agent.act(learner, fold(obs, 0), key, explore=explore)
-        return jax.tree.map(lambda x: x.reshape(-1, self.players, *x.shape[1:]), acted)
+    def initial_carry(self, num: int) -> Carry:
+        return self.unfold(self.agent.initial_carry(num * self.players))
 
-    def act_as(self, learner: Learner, player: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Any]:
-        return self.agent.act(learner, obs, jax.random.fold_in(key, player), explore=explore)
+    def act(
+        self, learner: Learner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
+    ) -> Decision:
+        return self.unfold(self.agent.act(learner, *fold((carry, obs, fresh), 0), key, explore=explore))
+
+    def act_as(
+        self, learner: Learner, player: Any, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
+    ) -> Decision:
+        return self.agent.act(learner, carry, obs, fresh, jax.random.fold_in(key, player), explore=explore)
+
+    def unfold(self, tree: Any) -> Any:
+        """Rows `[B * players, ...]` as `[B, players, ...]`."""
+        return jax.tree.map(lambda x: x.reshape(-1, self.players, *x.shape[1:]), tree)
 
     def remember(self, memory: Memory, rollout: Transition) -> Memory:
         return self.agent.remember(memory, fold(rollout, 1))
@@ -159,22 +188,22 @@ class Shared(Players):
         return self.agent.with_weights(learner, params)
 
 
-class Acting(NamedTuple):
+class AgentDecider(NamedTuple):
     """An agent with what it has learnt, as an environment's decider."""
 
     agent: Any
     learner: Learner
     explore: bool
 
-    def in_a_loop(self) -> Acting:
+    def in_a_loop(self) -> AgentDecider:
         """The same, for a loop through which what it has learnt does not change."""
         return self._replace(learner=self.agent.apart(self.learner)) if isinstance(self.agent, Players) else self
 
-    def all(self, obs: Observation, key: Key) -> tuple[Array, Any]:
-        return self.agent.act(self.learner, obs, key, explore=self.explore)
+    def all(self, carry: Carry, obs: Observation, fresh: Array, key: Key) -> Decision:
+        return self.agent.act(self.learner, carry, obs, fresh, key, explore=self.explore)
 
-    def one(self, player: Any, obs: Observation, key: Key) -> tuple[Array, Any]:
-        return self.agent.act_as(self.learner, player, obs, key, explore=self.explore)
+    def one(self, player: Any, carry: Carry, obs: Observation, fresh: Array, key: Key) -> Decision:
+        return self.agent.act_as(self.learner, player, carry, obs, fresh, key, explore=self.explore)
 
 
 def fold(tree: Any, axis: int) -> Any:

@@ -17,6 +17,7 @@ import optax
 from flax import struct
 
 from rollax.agents.base import (
+    HIDING_OPTIMIZERS,
     Lessons,
     OptimizerHParams,
     OptimizerName,
@@ -35,7 +36,7 @@ from rollax.rules.policies import greedy, mask_illegal
 from rollax.rules.targets import lambda_returns
 from rollax.settings import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, setting
 from rollax.tracing import mean_and_variance, mean_over
-from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
+from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 COLLAPSED = 0.02  # the share of its largest entropy at which a policy has stopped trying
 
@@ -150,16 +151,23 @@ class PPO(Stepwise):
         learner = PPOLearner(hparams, PPOParams(network, observations), opt_state, jnp.int32(0))
         return learner, self.config.rewards.init(self.spec)
 
-    def act(self, learner: PPOLearner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Noted]:
+    def act(
+        self, learner: PPOLearner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
+    ) -> Decision:
         log_policy, value = self.judge(learner.params, obs)
         if explore or self.config.evaluation_draws:
             action = jax.random.categorical(key, log_policy).astype(jnp.int32)
         else:
             action = greedy(log_policy, obs.legal)
-        return action, Noted(of_action(log_policy, action), value)
+        return Decision(action, Noted(of_action(log_policy, action), value))
 
-    def remember(self, memory: Any, rollout: Transition) -> Any:
-        return memory
+    @property
+    def hides_nans(self) -> bool:
+        return self.config.optimizer in HIDING_OPTIMIZERS
+
+    def scores(self, learner: PPOLearner, carry: Carry, obs: Observation, fresh: Array) -> Array:
+        """The logarithms of the policy."""
+        return self.judge(learner.params, obs)[0]
 
     def interrupt(self, memory: Any, obs: Observation) -> Any:
         return self.config.rewards.interrupt(memory)
@@ -171,7 +179,7 @@ class PPO(Stepwise):
     def begin(
         self, learner: PPOLearner, memory: Any, rollout: Transition, key: Key
     ) -> tuple[tuple[Student, Any], Lessons]:
-        hp, noted = learner.hparams, cast(Noted, rollout.extras)
+        hp, noted = learner.hparams, cast(Noted, rollout.notes)
         reward, memory = self.config.rewards.scale(memory, rollout, hp.discount, self.spec)
         next_value = successor_values(self.spec, rollout, noted.value, lambda obs: self.judge(learner.params, obs)[1])
         target = lambda_returns(
@@ -183,16 +191,16 @@ class PPO(Stepwise):
         return ((learner, jnp.bool_(False)), memory), Lessons(lessons, each)
 
     def step(
-        self, carry: tuple[Student, Any], shared: Lesson, own: tuple[Array, Key]
+        self, progress: tuple[Student, Any], shared: Lesson, own: tuple[Array, Key]
     ) -> tuple[tuple[Student, Any], Metrics]:
         rows, key = own
-        student, metrics = self.gradient_step(carry[0], minibatch(shared, rows), key)
-        return (student, carry[1]), metrics
+        student, metrics = self.gradient_step(progress[0], minibatch(shared, rows), key)
+        return (student, progress[1]), metrics
 
     def conclude(
-        self, carry: tuple[Student, Any], lessons: Lessons, metrics: Metrics
+        self, progress: tuple[Student, Any], lessons: Lessons, metrics: Metrics
     ) -> tuple[PPOLearner, Any, Metrics]:
-        (learner, _), memory = carry
+        (learner, _), memory = progress
         # Only now, so that a whole rollout is acted in and learnt from with the same view of the world.
         known = self.config.observations.update(learner.params.observations, lessons.shared.obs.features, self.spec)
         return learner._replace(params=learner.params._replace(observations=known)), memory, metrics
@@ -265,9 +273,6 @@ class PPO(Stepwise):
             f"the policy's entropy has fallen to {metrics['entropy']:.2g} early: it hardly tries anything new; "
             "a larger --entropy-weight keeps it trying"
         )
-
-    def with_weights(self, learner: PPOLearner, params: Any) -> PPOLearner:
-        return learner._replace(params=params)
 
 
 def of_action(log_policy: Array, action: Array) -> Array:

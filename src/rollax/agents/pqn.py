@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ from rollax.rules.policies import mask_illegal
 from rollax.rules.targets import lambda_returns
 from rollax.settings import COUNT, SHARE, setting
 from rollax.tracing import mean_over
-from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Transition
+from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 
 @struct.dataclass
@@ -107,16 +107,12 @@ class PQN(QLearner):
         optimizer = make_optimizer(self.config.optimizer, hparams)
         return PQNLearner(hparams, params, optimizer.init(params), jnp.int32(0)), ()
 
-    def act(self, learner: PQNLearner, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Array]:
-        """Actions, and the value of the best of them in each state."""
+    def act(
+        self, learner: PQNLearner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
+    ) -> Decision:
+        """Actions; what is noted is the value of the best of them in each state."""
         action, q_values = self.choose(learner, obs, key, explore=explore)
-        return action, jnp.max(mask_illegal(q_values, obs.legal), axis=-1)
-
-    def remember(self, memory: tuple, rollout: Transition) -> tuple:
-        return memory
-
-    def interrupt(self, memory: tuple, obs: Observation) -> tuple:
-        return memory
+        return Decision(action, jnp.max(mask_illegal(q_values, obs.legal), axis=-1))
 
     def begin(
         self, learner: PQNLearner, memory: tuple, rollout: Transition, key: Key
@@ -131,16 +127,16 @@ class PQN(QLearner):
         return (learner, memory), Lessons((lessons, self.epsilon(learner)), each)
 
     def step(
-        self, carry: tuple[PQNLearner, tuple], shared: tuple[Lesson, Array], own: tuple[Array, Key]
+        self, progress: tuple[PQNLearner, tuple], shared: tuple[Lesson, Array], own: tuple[Array, Key]
     ) -> tuple[tuple[PQNLearner, tuple], Metrics]:
         rows, key = own
-        learner, metrics = self.gradient_step(carry[0], minibatch(shared[0], rows), key)
-        return (learner, carry[1]), metrics
+        learner, metrics = self.gradient_step(progress[0], minibatch(shared[0], rows), key)
+        return (learner, progress[1]), metrics
 
     def conclude(
-        self, carry: tuple[PQNLearner, tuple], lessons: Lessons, metrics: Metrics
+        self, progress: tuple[PQNLearner, tuple], lessons: Lessons, metrics: Metrics
     ) -> tuple[PQNLearner, tuple, Metrics]:
-        return *carry, {**metrics, "epsilon": lessons.shared[1]}
+        return *progress, {**metrics, "epsilon": lessons.shared[1]}
 
     def next_values(self, params: Params, rollout: Transition, key: Key) -> Array:
         """The best legal action's value in the true successor of every step `[T, B]`."""
@@ -148,7 +144,7 @@ class PQN(QLearner):
         def best(obs: Observation) -> Array:
             return jnp.max(mask_illegal(self.returns(params, obs, key).mean(), obs.legal), axis=-1)
 
-        return successor_values(self.spec, rollout, rollout.extras, best)
+        return successor_values(self.spec, rollout, rollout.notes, best)
 
     def gradient_step(self, learner: PQNLearner, lesson: Lesson, key: Key) -> tuple[PQNLearner, Metrics]:
         def loss_of(params: Params) -> Array:
@@ -162,9 +158,6 @@ class PQN(QLearner):
             self.config.optimizer, hp, env_steps, grads, learner.opt_state, learner.params
         )
         return PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1), {"loss": loss}
-
-    def with_weights(self, learner: PQNLearner, params: Any) -> PQNLearner:
-        return learner._replace(params=params)
 
 
 PQN_RECIPE = Recipe(PQNConfig(), PQNHParams(), {"num_envs": 32, "rollout_length": 32, "warm_up_steps": 0})

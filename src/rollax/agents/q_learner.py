@@ -9,12 +9,12 @@ from typing import Any, ClassVar, cast
 import jax
 import jax.numpy as jnp
 
-from rollax.agents.base import Stepwise, epsilon_at
+from rollax.agents.base import HIDING_OPTIMIZERS, Stepwise, epsilon_at
 from rollax.networks.heads import Head
 from rollax.networks.models import QNetwork
 from rollax.rules.policies import epsilon_greedy
 from rollax.rules.returns import ReturnDistribution
-from rollax.types import Array, EnvSpec, Key, Observation, Params
+from rollax.types import Array, Carry, EnvSpec, Key, Observation, Params
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,13 @@ class QLearner(Stepwise):
         """The share of random actions now."""
         return epsilon_at(learner.hparams, self.env_steps(learner), self.spec.steps_per_iteration)
 
-    def concern(self, metrics: dict[str, float], done: float) -> str | None:
-        return None
+    @property
+    def hides_nans(self) -> bool:
+        return self.head.hides_nans or self.config.optimizer in HIDING_OPTIMIZERS
+
+    def scores(self, learner: Any, carry: Carry, obs: Observation, fresh: Array) -> Array:
+        """The mean network's values."""
+        return self.returns(learner.params, obs).mean()
 
     def env_steps(self, learner: Any) -> Array:
         """Environment steps since learning began, which all schedules count."""

@@ -79,7 +79,7 @@ def measured(options: Bench, say: Callable[[str], None]) -> tuple[dict[str, Any]
         protocol = against.Protocol(options.repeats, options.seed, options.seeds, options.torch_device)
         found = against.compare(settings, options.against, protocol, say)
         return found, against.show(found)
-    from rollax.runs.run import use_all_cores, use_compile_cache
+    from rollax.programs.machine import use_all_cores, use_compile_cache
 
     use_all_cores()
     use_compile_cache()

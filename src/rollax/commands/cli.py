@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+import rollax
 from rollax.commands.bench import bench_command
 from rollax.commands.flags import Processes, TrainFlags, described, parse, parse_experiment, starting_experiment
 from rollax.commands.inspect import inspect_command, plan_command, profile_command
@@ -46,13 +47,13 @@ def train_command(arguments: list[str]) -> int:
     start = starting_experiment(agent, flags)
     values, options = parse_train(start, flags)
     from rollax.experiment.experiment import with_values
-    from rollax.runs.run import train, use_all_cores
+    from rollax.programs.machine import use_all_cores
 
     experiment = with_values(start, values)
     use_all_cores()
     with options["joined"]():
         if options["auto_tune"]:
-            from rollax.runs.run import use_compile_cache
+            from rollax.programs.machine import use_compile_cache
             from rollax.tools.sizes import fit_to_device
 
             if options["compile_cache"]:
@@ -61,15 +62,7 @@ def train_command(arguments: list[str]) -> int:
             if not options["quiet"]:
                 print(reason, flush=True)
         debug = options["debug_modes"]()
-        if experiment.loop.actors:
-            from rollax.programs.debugging import NO_DEBUG
-            from rollax.runs import asynchronous as asynchronous
-
-            if debug != NO_DEBUG:
-                raise ConfigError("actors: the debug modes are for runs without; leave --actors out")
-            folder, saving = options["run_dir"] or None, options["compile_cache"]
-            return asynchronous.train(experiment, folder, quiet=options["quiet"], compile_cache=saving).exit_code
-        return train(
+        return rollax.train(
             experiment,
             options["run_dir"] or None,
             quiet=options["quiet"],
@@ -113,29 +106,17 @@ def resume_command(arguments: list[str]) -> int:
     options = parse(Resume, arguments, "rollax resume", "Continue a run from its newest good checkpoint.")
     if options.steps < 0:
         raise ConfigError(f"steps={options.steps} must be at least 1")
-    from rollax.runs.run import resume, use_all_cores
+    from rollax.programs.machine import use_all_cores
 
     use_all_cores()
     with options.joined():
-        if has_actors(options.run_dir):
-            from rollax.runs import asynchronous as asynchronous
-
-            saving = options.compile_cache
-            return asynchronous.resume(options.run_dir, quiet=options.quiet, compile_cache=saving).exit_code
-        return resume(
+        return rollax.resume(
             options.run_dir,
             options.steps or None,
             devices=options.devices,
             quiet=options.quiet,
             compile_cache=options.compile_cache,
         ).exit_code
-
-
-def has_actors(run_dir: str) -> bool:
-    from rollax.experiment.experiment import from_json
-    from rollax.runs.folder import RunFolder
-
-    return from_json(RunFolder(run_dir).read_config()).loop.actors > 0
 
 
 @dataclass(frozen=True)
@@ -266,7 +247,7 @@ def compare_command(arguments: list[str]) -> int:
     if "pytorch" in options.modes and importlib.util.find_spec("torch") is None:
         raise ConfigError("the mode pytorch needs PyTorch: pip install 'rollax[torch]', or leave it out of --modes")
     from rollax.experiment.experiment import make_experiment
-    from rollax.runs.run import unused_folder
+    from rollax.runs.folder import unused_folder
     from rollax.tools.comparison.measure import Protocol, compare
 
     preset = "irainbow/TreasureHunt-v0" + ("/reference" if options.profile == "reference" else "")
@@ -330,7 +311,7 @@ class Doctor(Processes):
 
 def doctor_command(arguments: list[str]) -> int:
     options = parse(Doctor, arguments, "rollax doctor", "Versions, backend, devices and memory.")
-    from rollax.runs.tables import machine
+    from rollax.programs.machine import machine
 
     try:
         with options.joined():

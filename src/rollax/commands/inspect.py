@@ -48,8 +48,8 @@ def planned(arguments: list[str], base: type, program: str, description: str) ->
     values, parsed = parse_experiment(start, flags, base, [], program, description)
     from rollax.experiment.experiment import with_values
     from rollax.programs.cluster import use_device
+    from rollax.programs.machine import use_all_cores, use_compile_cache
     from rollax.programs.plan import make_plan
-    from rollax.runs.run import use_all_cores, use_compile_cache
 
     use_all_cores()
     if parsed.compile_cache:
@@ -113,7 +113,7 @@ def profile_command(arguments: list[str]) -> int:
     plan, flags = planned(arguments, ProfileFlags, "rollax profile [AGENT]", text)
     if flags.seconds <= 0 or flags.top < 1:
         raise ConfigError(f"seconds={flags.seconds} must be above 0, and top={flags.top} at least 1")
-    from rollax.runs.run import unused_folder
+    from rollax.runs.folder import unused_folder
     from rollax.tools.inspection import showing
     from rollax.tools.inspection.profiling import profile
     from rollax.tools.inspection.programs import own_cache_entries

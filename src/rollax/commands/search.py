@@ -61,7 +61,7 @@ def tune_command(arguments: list[str]) -> int:
     experiment, flags = searched(arguments, TuneFlags, "rollax tune [AGENT]", text)
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError("tune needs Optuna: pip install 'rollax[tune]'")
-    from rollax.runs.run import plain_name
+    from rollax.runs.folder import plain_name
     from rollax.search.space import read_space
     from rollax.search.sweep import told
     from rollax.search.tune import Settings, tune
@@ -87,7 +87,7 @@ def searched(arguments: list[str], base: type, program: str, description: str) -
     if parsed.rungs < 1:
         raise ConfigError(f"rungs={parsed.rungs} must be at least 1")
     from rollax.experiment.experiment import with_values
-    from rollax.runs.run import use_all_cores, use_compile_cache
+    from rollax.programs.machine import use_all_cores, use_compile_cache
 
     use_all_cores()
     if parsed.compile_cache:
@@ -96,7 +96,7 @@ def searched(arguments: list[str], base: type, program: str, description: str) -
 
 
 def search_folder(flags: Any, name: str) -> Path:
-    from rollax.runs.run import unused_folder
+    from rollax.runs.folder import unused_folder
 
     return Path(flags.out) if flags.out else unused_folder(name)
 

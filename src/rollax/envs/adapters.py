@@ -91,7 +91,7 @@ def to_task(env: Any, params: Any, name: str) -> Task:
     in_turn = bool(getattr(env, "in_turn", False))
     stack = int(getattr(env, "stack", 1))
     task = Task(env, params, Observation(None), space, one_hot, interval, _binary(env), costly, players, in_turn, stack)
-    observation = _shapes(name, "the observation", task.observe, raw)
+    observation = _shapes(name, "the observation", task.see, raw)
     if players:
         if any(leaf.shape[:1] != alone for leaf in jax.tree.leaves(observation)):
             problems.append(f"the observation must lead with its {players} players, not {_outline(observation)}")

@@ -10,6 +10,7 @@ from rollax.envs import registry
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task, reset_envs, step_envs
 from rollax.errors import ConfigError, EnvError
+from rollax.types import Decision
 
 NUM_ENVS = 16
 MOST_ACTIONS = 4  # that the first step is taken with, one after the other
@@ -46,7 +47,7 @@ def check_inside(task: Task, name: str, steps: int) -> list[str]:
             legal = jnp.ones((*who, task.num_actions), bool) if envs.obs.legal is None else envs.obs.legal
             action = jax.random.categorical(act_key, jnp.where(legal, 0.0, -jnp.inf)).astype(jnp.int32)
             length = envs.episode_length + 1
-            envs, transition, episodes = step_envs(task, envs, action, (), env_key)
+            envs, transition, episodes = step_envs(task, envs, Decision(action), env_key)
             return envs, (transition, episodes, length, envs.obs)
 
         first = envs.obs.features
@@ -111,7 +112,7 @@ def every_action(task: Task) -> list:
     who = (NUM_ENVS, task.players) if task.players else (NUM_ENVS,)
     found = []
     for action in range(min(task.num_actions, MOST_ACTIONS)):
-        after, transition, _ = step_envs(task, envs, jnp.full(who, action, jnp.int32), (), jax.random.key(1))
+        after, transition, _ = step_envs(task, envs, Decision(jnp.full(who, action, jnp.int32)), jax.random.key(1))
         state = [
             leaf for leaf in jax.tree.leaves(after.state) if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         ]

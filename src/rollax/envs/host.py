@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.envs.protocol import Envs
+from rollax.envs.protocol import Envs, begun
 from rollax.errors import EnvError, RollaxError
-from rollax.types import Array, EnvSpec, Observation, Space, count_of
+from rollax.types import Array, Carry, EnvSpec, Key, Observation, Space, count_of
 
 CLOSING_SECONDS = 5.0
 OPENING_SECONDS = 1.0  # more, for each environment, to make it: an emulator of ALE takes a tenth
@@ -65,6 +65,7 @@ class HostTask:
     camera: Callable[[], HostEnvs] | None = None  # makes one that plays the same and shows a picture in colours
     pictures_per_second: int = 30  # at which a film of it runs as it should
     # It has one player and no arithmetic of its own on the device.
+    outside: ClassVar[bool] = True
     players: ClassVar[int] = 0
     in_turn: ClassVar[bool] = False
     costly: ClassVar[bool] = False
@@ -84,20 +85,22 @@ class HostTask:
             restarts=True,
         )
 
-    def blank_envs(self, num_envs: int) -> Envs:
-        """A batch before anything has been seen."""
+    def begin(self, key: Key, num_envs: int, carry: Carry = ()) -> Envs:
+        """A batch before anything has been seen: the environments begin when the run does."""
         obs = jax.tree.map(lambda x: jnp.zeros((num_envs, *x.shape), x.dtype), self.observation)
-        return Envs((), obs, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
+        return begun((), obs, carry, num_envs)
 
-    def observe(self, before: Observation, shown: Any, fresh: Array) -> Observation:
-        """What an agent sees: `shown`, after what it saw before, which a fresh episode knows nothing of."""
+    def observe(self, before: Observation, shown: Any, ended: Array) -> Observation:
+        """What an agent sees: `shown`, after what it saw before, of which nothing is left where an episode ended."""
         if self.stack == 1:
             return self.see(jax.tree.map(jnp.asarray, shown))
-        older = jnp.where(fresh[..., None, None, None], 0, before.features[..., 1:])
+        older = jnp.where(ended[..., None, None, None], 0, before.features[..., 1:])
         return Observation(jnp.concatenate([older, shown[..., None]], axis=-1))
 
     def see(self, raw: Any) -> Observation:
         """An observation as an agent sees it: numbers as flags.  Of frames it must be the whole stack."""
+        if isinstance(raw, Observation):
+            return raw
         if self.one_hot:
             return Observation(jax.nn.one_hot(raw, self.one_hot))
         return Observation(raw)

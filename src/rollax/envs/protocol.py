@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from rollax.tracing import ACTING, STEPPING, phase
-from rollax.types import Array, Box, EnvSpec, Key, Observation, Space, Transition, count_of
+from rollax.types import Array, Box, Carry, Decision, EnvSpec, Key, Observation, Space, Transition, count_of
 
 EnvState = Any
 
@@ -47,23 +47,15 @@ class Step(NamedTuple):
     next_obs: Observation  # the true successor
 
 
-class Decisions(NamedTuple):
-    """What all players of an environment saw, did, and noted."""
-
-    obs: Observation
-    action: Array
-    extras: Any
-
-
 class Decider(Protocol):
     """Who acts in a batch of environments."""
 
-    def all(self, obs: Observation, key: Key) -> tuple[Array, Any]:
-        """Actions for observations `[B, ...]`, and what to note of them."""
+    def all(self, carry: Carry, obs: Observation, fresh: Array, key: Key) -> Decision:
+        """What all players do in view of observations `[B, ...]`, of which `fresh` are the first of an episode."""
         ...
 
-    def one(self, player: Any, obs: Observation, key: Key) -> tuple[Array, Any]:
-        """The same for one player alone."""
+    def one(self, player: Any, carry: Carry, obs: Observation, fresh: Array, key: Key) -> Decision:
+        """The same for one player alone, with what is its own of all of these."""
         ...
 
 
@@ -82,6 +74,8 @@ class Task:
     players: int = 0  # who act together; 0 where there is one, and no axis for it
     in_turn: bool = False  # each player sees what those before it have just done
     stack: int = 1  # an observation is so many successive frames: see `EnvSpec`
+    outside: ClassVar[bool] = False  # of JAX
+    protocol: ClassVar[tuple] = ()  # what a score depends on beside the environment's name
 
     @property
     def num_actions(self) -> int:
@@ -90,9 +84,13 @@ class Task:
     def spec(self, num_envs: int, rollout_length: int) -> EnvSpec:
         return EnvSpec(self.observation, self.action, num_envs, rollout_length, self.truncation_interval, self.stack)
 
+    def begin(self, key: Key, num_envs: int, carry: Carry = ()) -> Envs:
+        """A batch at the beginning of its first episodes."""
+        return reset_envs(self, key, num_envs, carry)
+
     def reset(self, key: Key) -> tuple[Observation, EnvState]:
         obs, state = self.env.reset(key, self.params)
-        return self.observe(obs), state
+        return self.see(obs), state
 
     def step(self, key: Key, state: EnvState, action: Array) -> Step:
         return self.outcome(self.env.step(key, state, self.as_the_environment_has_it(action), self.params))
@@ -104,20 +102,25 @@ class Task:
         low, high = jnp.array(self.action.low, jnp.float32), jnp.array(self.action.high, jnp.float32)
         return low + (jnp.clip(action, -1.0, 1.0) + 1.0) / 2.0 * (high - low)
 
-    def turn(self, key: Key, state: EnvState, decide: Callable[[Any, Observation], Any]) -> tuple[Decisions, Step]:
-        """A step in which each player decides when it is asked."""
-        (obs, action, extras), result = self.env.turn(
-            key, state, lambda player, raw: decide(player, self.observe(raw)), self.params
-        )
-        return Decisions(self.observe(obs), action, extras), self.outcome(result)
+    def turn(
+        self, key: Key, state: EnvState, decide: Callable[[Any, Observation], Decision]
+    ) -> tuple[Observation, Decision, Step]:
+        """A step in which each player decides when it is asked: what they saw, what they decided, what happened."""
+
+        def asked(player: Any, raw: Any) -> tuple[Array, Any]:
+            action, *rest = decide(player, self.see(raw))
+            return action, rest
+
+        (raw, action, rest), result = self.env.turn(key, state, asked, self.params)
+        return self.see(raw), Decision(action, *rest), self.outcome(result)
 
     def outcome(self, result: tuple) -> Step:
         obs, state, reward, terminated, truncated, info = result
         reward = jnp.asarray(reward, jnp.float32)
         flags = (jnp.broadcast_to(jnp.asarray(flag, bool), reward.shape) for flag in (terminated, truncated))
-        return Step(self.observe(obs), state, reward, *flags, self.observe(info["final_observation"]))
+        return Step(self.see(obs), state, reward, *flags, self.see(info["final_observation"]))
 
-    def observe(self, raw: Any) -> Observation:
+    def see(self, raw: Any) -> Observation:
         """An observation without its oddities: a number, or numbers that are 0 or 1, as flags."""
         obs = raw if isinstance(raw, Observation) else Observation(raw)
         if self.one_hot:
@@ -128,10 +131,15 @@ class Task:
 
 
 class Envs(NamedTuple):
-    """A batch of environments: their states, what they show, and the sums of their running episodes."""
+    """A batch of environments: their states, what they show, who acts there remembers what, and running sums.
+
+    Nobody clears the carry here: who reads it does, where `fresh` says that an episode begins.
+    """
 
     state: EnvState
     obs: Observation
+    fresh: Array  # bool[B], or bool[B, players]: whether `obs` is the first of an episode, as the learner is told
+    carry: Carry  # what the agent remembers
     episode_return: Array
     episode_length: Array
 
@@ -144,9 +152,16 @@ class Episodes(NamedTuple):
     length_sum: Array
 
 
-def reset_envs(task: Task, key: Key, num_envs: int) -> Envs:
+def reset_envs(task: Task, key: Key, num_envs: int, carry: Carry = ()) -> Envs:
+    """A batch at the beginning of its first episodes."""
     obs, state = jax.vmap(task.reset)(jax.random.split(key, num_envs))
-    return Envs(state, obs, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
+    return begun(state, obs, carry, num_envs, task.players)
+
+
+def begun(state: EnvState, obs: Observation, carry: Carry, num_envs: int, players: int = 0) -> Envs:
+    """A batch in which every episode begins."""
+    fresh = jnp.ones((num_envs, players) if players else num_envs, bool)
+    return Envs(state, obs, fresh, carry, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
 
 
 def play_envs(task: Task, envs: Envs, decider: Decider, key: Key) -> tuple[Envs, Transition, Episodes]:
@@ -154,42 +169,56 @@ def play_envs(task: Task, envs: Envs, decider: Decider, key: Key) -> tuple[Envs,
     act_key, step_key = key
     if not task.in_turn:
         with phase(ACTING):
-            action, extras = decider.all(envs.obs, act_key)
-        return step_envs(task, envs, action, extras, step_key)
+            decision = decider.all(envs.carry, envs.obs, envs.fresh, act_key)
+        return step_envs(task, envs, decision, step_key)
     num_envs = envs.episode_return.shape[0]
 
-    def turn(act_key: Key, step_key: Key, state: EnvState) -> tuple[Decisions, Step]:
-        def decide(player: Any, obs: Observation) -> tuple[Array, Any]:
-            alone = jax.tree.map(lambda leaf: leaf[None], obs)
+    def turn(
+        act_key: Key, step_key: Key, state: EnvState, fresh: Array, carry: Carry
+    ) -> tuple[Observation, Decision, Step]:
+        def decide(player: Any, obs: Observation) -> Decision:
+            own_carry, own_fresh = jax.tree.map(lambda leaf: leaf[player], (carry, fresh))
+            alone = jax.tree.map(lambda leaf: leaf[None], (own_carry, obs, own_fresh))
             with phase(ACTING):
-                return jax.tree.map(lambda leaf: leaf[0], decider.one(player, alone, act_key))
+                return jax.tree.map(lambda leaf: leaf[0], decider.one(player, *alone, act_key))
 
         return task.turn(step_key, state, decide)
 
     keys = (jax.random.split(act_key, num_envs), jax.random.split(step_key, num_envs))
+    arguments = (*keys, envs.state, envs.fresh, envs.carry)
     if num_envs == 1:  # whatever depends on a condition is then really left out
         with phase(STEPPING):
-            single = turn(*jax.tree.map(lambda leaf: leaf[0], (*keys, envs.state)))
-        decisions, step = jax.tree.map(lambda leaf: leaf[None], single)
+            single = turn(*jax.tree.map(lambda leaf: leaf[0], arguments))
+        obs, decision, step = jax.tree.map(lambda leaf: leaf[None], single)
     else:
         with phase(STEPPING):
-            decisions, step = jax.vmap(turn)(*keys, envs.state)
-    return advance(envs, decisions, step)
+            obs, decision, step = jax.vmap(turn)(*arguments)
+    return advance(envs, obs, decision, step)
 
 
-def step_envs(task: Task, envs: Envs, action: Array, extras: Any, key: Key) -> tuple[Envs, Transition, Episodes]:
+def step_envs(task: Task, envs: Envs, decision: Decision, key: Key) -> tuple[Envs, Transition, Episodes]:
     """One step of every environment: the new batch, the true transition, and what ended."""
     num_envs = envs.episode_return.shape[0]
     with phase(STEPPING):
-        step = jax.vmap(task.step)(jax.random.split(key, num_envs), envs.state, action)
-        return advance(envs, Decisions(envs.obs, action, extras), step)
+        step = jax.vmap(task.step)(jax.random.split(key, num_envs), envs.state, decision.action)
+        return advance(envs, envs.obs, decision, step)
 
 
-def advance(envs: Envs, decisions: Decisions, step: Step) -> tuple[Envs, Transition, Episodes]:
-    """The batch after a step of all, the transitions, and what ended."""
-    obs, action, extras = decisions
-    transition = Transition(obs, action, step.reward, step.terminated, step.truncated, step.next_obs, extras)
-    ended = of_all_players(jnp.any, step.terminated | step.truncated)
+def advance(envs: Envs, obs: Observation, decision: Decision, step: Step) -> tuple[Envs, Transition, Episodes]:
+    """The batch after a step of all, who saw `obs`; the transitions, and what ended."""
+    transition = Transition(
+        obs=obs,
+        action=decision.action,
+        reward=step.reward,
+        terminated=step.terminated,
+        truncated=step.truncated,
+        next_obs=step.next_obs,
+        notes=decision.notes,
+        fresh=envs.fresh,
+        carry=envs.carry,
+    )
+    fresh = step.terminated | step.truncated
+    ended = of_all_players(jnp.any, fresh)
     total = envs.episode_return + of_all_players(jnp.sum, step.reward)
     length = envs.episode_length + 1
     episodes = Episodes(
@@ -197,7 +226,8 @@ def advance(envs: Envs, decisions: Decisions, step: Step) -> tuple[Envs, Transit
         return_sum=jnp.sum(jnp.where(ended, total, 0.0)),
         length_sum=jnp.sum(jnp.where(ended, length, 0), dtype=jnp.float32),
     )
-    envs = Envs(step.state, step.obs, jnp.where(ended, 0.0, total), jnp.where(ended, 0, length))
+    sums = jnp.where(ended, 0.0, total), jnp.where(ended, 0, length)
+    envs = Envs(step.state, step.obs, fresh, decision.carry, *sums)
     return envs, transition, episodes
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from rollax.envs.protocol import Envs, Task, play_envs
-from rollax.types import Array, Key, Observation
+from rollax.types import Array, Carry, Decision, Key, Observation
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,11 @@ class RandomPlay:
 
     task: Task
 
-    def all(self, obs: Observation, key: Key) -> tuple[Array, tuple]:
-        leading = 2 if self.task.players else 1
-        return self.draw(obs, key, jax.tree.leaves(obs.features)[0].shape[:leading]), ()
+    def all(self, carry: Carry, obs: Observation, fresh: Array, key: Key) -> Decision:
+        return Decision(self.draw(obs, key, fresh.shape))
 
-    def one(self, player: Any, obs: Observation, key: Key) -> tuple[Array, tuple]:
-        rows = jax.tree.leaves(obs.features)[0].shape[:1]
-        return self.draw(obs, jax.random.fold_in(key, player), rows), ()
+    def one(self, player: Any, carry: Carry, obs: Observation, fresh: Array, key: Key) -> Decision:
+        return Decision(self.draw(obs, jax.random.fold_in(key, player), fresh.shape))
 
     def draw(self, obs: Observation, key: Key, shape: tuple[int, ...]) -> Array:
         if obs.legal is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,8 @@ class Head(nn.Module):
     Called with features `[B, D]`, the streams and the number of actions, it gives a `ReturnDistribution`; with the
     streams' noise and the levels `[B, N]` of its quantiles, if it has any, for those.
     """
+
+    hides_nans: ClassVar[bool] = False  # its loss makes NaNs that it does not use
 
     def problems(self) -> list[str]:
         """What is wrong with its numbers."""
@@ -41,6 +44,8 @@ class CategoricalHead(Head):
     atoms: int = setting(51, "Places of the support.", limit=Limit(2, 100_000))
     value_min: float = setting(-10.0, "The lowest return that it can tell ...", limit=Limit(-1e9, 1e9))
     value_max: float = setting(10.0, "... and the highest.", limit=Limit(-1e9, 1e9))
+
+    hides_nans: ClassVar[bool] = True  # where a chance is 0
 
     def problems(self) -> list[str]:
         if self.value_min < self.value_max:

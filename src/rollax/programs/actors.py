@@ -11,12 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.agents.dqn import DQNConfig
+from rollax.envs import registry
 from rollax.envs.protocol import Envs
-from rollax.experiment.experiment import Experiment, from_json, with_values
+from rollax.experiment.experiment import Experiment, from_json, population, with_values
 from rollax.memory.replay import UniformReplay
 from rollax.memory.ring import Batch, RingState
 from rollax.programs.flat_replay import Draw, FlatReplay
-from rollax.programs.plan import make_plan
+from rollax.programs.learners import keys_and_hparams, learner_spec
+from rollax.programs.loop import Loop
 from rollax.types import Array, Key
 
 BASE, POWER = 0.4, 7.0  # of the actors' epsilons, as in the paper
@@ -61,13 +63,14 @@ class Actor:
 
     def __init__(self, config: dict[str, Any], actor: int):
         experiment = own_share(from_json(config), actor)
-        plan = make_plan(experiment)
-        self.loop, self.length = plan.program.loop, experiment.loop.rollout_length
-        self.agent: Any = self.loop.agent
+        task, num_envs = registry.make_inside(experiment.env, experiment.world), experiment.loop.num_envs
+        self.length = experiment.loop.rollout_length
+        self.agent: Any = experiment.choices.build(learner_spec(task, experiment.loop))
+        self.loop = Loop(self.agent, task, num_envs, self.length)
+        keys, hparams = keys_and_hparams(experiment, population(experiment))
         self.ring: Any = self.agent.config.replay
-        key = jax.random.fold_in(plan.keys[0], actor)
-        hparams = jax.tree.map(lambda leaf: leaf[0], plan.hparams)
-        state = jax.jit(self.loop.init)(key, hparams)
+        key, own = jax.random.fold_in(keys[0], actor), jax.tree.map(lambda leaf: leaf[0], hparams)
+        state = jax.jit(self.loop.init)(key, own)
         self.learner, self.memory, self.envs, self.key = state.learner, state.memory, state.envs, state.key
         self.program = jax.jit(self.collect, donate_argnums=(1, 2))
 

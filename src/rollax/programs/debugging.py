@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +17,11 @@ from jax.experimental import checkify
 
 import rollax
 from rollax.envs.protocol import Step, Task
-from rollax.errors import ConfigError, EnvError, NumericError, RollaxError
+from rollax.errors import EnvError, NumericError, RollaxError
 from rollax.experiment.experiment import Experiment
-from rollax.networks.heads import CategoricalHead
-from rollax.programs.jit import JaxProgram
+from rollax.programs.jit import JitProgram, JitRunning
 from rollax.programs.loop import WINDOW_COLUMNS, Loop, TrainState
-from rollax.programs.plan import Plan, make_plan
-from rollax.programs.program import Programs, nbytes
+from rollax.programs.program import nbytes
 from rollax.types import Array, Key, Observation
 
 SITE = "environment"  # how a check of it is known
@@ -49,23 +47,16 @@ class Debug:
         """Whether the programs are others than usual."""
         return self.check or not self.jit or self.nans or self.print_every > 0 or self.key_reuse
 
-    def plan(self, experiment: Experiment) -> Plan:
-        """The experiment's plan with programs that look; one device, and environments in JAX, where they are others."""
+    def problems(self, experiment: Experiment) -> list[str]:
+        """Which of these modes do not go together, or with the experiment."""
+        found = []
         if self.print_every < 0:
-            raise ConfigError(f"debug_print={self.print_every} must be at least 1, or 0 for none")
+            found.append(f"debug_print={self.print_every} must be at least 1, or 0 for none")
         if not self.jit and (self.check or self.nans):
-            raise ConfigError("no_jit does not go with check or debug_nans, which run compiled; leave one out")
-        if not self.rebuilds:
-            return make_plan(experiment)
-        if experiment.loop.devices > 1:
-            raise ConfigError(f"devices={experiment.loop.devices}: the debug modes run on one; leave it out")
-        plan = make_plan(replace(experiment, loop=replace(experiment.loop, devices=1)))
-        program = plan.program
-        if not isinstance(program, JaxProgram):
-            raise ConfigError(
-                f"env={experiment.env!r} runs outside JAX, where of the debug modes there is only --check-leaks"
-            )
-        return plan._replace(program=DebugProgram(program.loop, program.evaluator, program.block, debug=self))
+            found.append("no_jit does not go with check or debug_nans, which run compiled; leave one out")
+        if self.rebuilds and experiment.loop.devices > 1:
+            found.append(f"devices={experiment.loop.devices}: the debug modes run on one; leave it out")
+        return found
 
     @contextmanager
     def modes(self) -> Generator[None]:
@@ -139,8 +130,10 @@ class CheckedTask(Task):
 
 
 @dataclass(frozen=True)
-class DebugProgram(JaxProgram):
+class DebugProgram(JitProgram):
     """A population's programs that look for mistakes."""
+
+    one_device: ClassVar[str] = "the debug modes run on one device"
 
     debug: Debug = NO_DEBUG
 
@@ -171,7 +164,7 @@ class DebugProgram(JaxProgram):
         step = int(iteration) * self.loop.num_envs * self.loop.rollout_length
         self.debug.tell(f"step {step:,}: " + ", ".join(f"{name} {value:.6g}" for name, value in mean.items()))
 
-    def compile(self, keys: Key, hparams: Any) -> Programs:
+    def compile(self, keys: Key, hparams: Any) -> JitRunning:
         debug, started = self.debug, time.perf_counter()
         if debug.key_reuse:
             check_keys(self.loop, keys, hparams)
@@ -188,16 +181,16 @@ class DebugProgram(JaxProgram):
         chunks = {}
         for name, learn in (("warm_up", False), ("advance", True)):
             if debug.check:
-                chunks[name] = self.checked_chunk(learn, "--check")
+                chunks[learn] = self.checked_chunk(learn, "--check")
             elif not debug.jit:
-                chunks[name] = self.chunk_from_python(learn)
+                chunks[learn] = self.chunk_from_python(learn)
             else:
-                chunks[name] = self.watched_chunk(ready(name), learn)
+                chunks[learn] = self.watched_chunk(ready(name), learn)
         shapes = (programs["advance"].arguments[0], programs["evaluate"].arguments[-1])
         init, evaluate = ready("init"), ready("evaluate")
         seconds = time.perf_counter() - started
         memory = nbytes(shapes) + max(temporary)
-        return Programs(init=init, evaluate=evaluate, compile_seconds=seconds, memory_bytes=memory, **chunks)
+        return JitRunning(self, init, chunks, evaluate, compile_seconds=seconds, memory_bytes=memory)
 
     def chunk_from_python(self, learn: bool) -> Callable:
         def chunk(state: TrainState, stop: Any, log_iterations: Any) -> tuple[TrainState, Array]:
@@ -225,7 +218,7 @@ class DebugProgram(JaxProgram):
         task = self.loop.task
         own = CheckedTask(**{field.name: getattr(task, field.name) for field in fields(task)}, sites=([],))
         program = replace(self, loop=replace(self.loop, task=own))
-        checks = checkify.user_checks if self.hides_nans else CHUNK_CHECKS
+        checks = checkify.user_checks if self.agent.hides_nans else CHUNK_CHECKS
 
         def repeat(state: TrainState, stop: Array, log_iterations: Array) -> tuple[TrainState, Array]:
             return program.repeat(state, stop, log_iterations, learn=learn)
@@ -243,15 +236,6 @@ class DebugProgram(JaxProgram):
             raise kind(f"{flag}: {what}{at(frames)}, by iteration {int(result[0].iteration):,}")
 
         return chunk
-
-    @property
-    def hides_nans(self) -> bool:
-        """Whether the agent makes NaNs that it does not use; then the environment's arithmetic alone is checked.
-
-        RAdam's square roots do before its fifth step, and a categorical loss does where a chance is 0.
-        """
-        config = getattr(getattr(self.loop.agent, "agent", self.loop.agent), "config", None)
-        return getattr(config, "optimizer", "") == "radam" or isinstance(getattr(config, "head", None), CategoricalHead)
 
 
 def check_keys(loop: Loop, keys: Key, hparams: Any) -> None:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rollax.agents.base import Agent, Learner
-from rollax.agents.players import Acting
+from rollax.agents.players import AgentDecider
 from rollax.envs.protocol import Envs, Task, of_all_players, play_envs, reset_envs
 from rollax.types import Array, Key, Params
 
@@ -42,7 +42,8 @@ class Evaluator:
         """Evaluates a population: every leaf of the learner and the keys lead with the members."""
         split = jax.vmap(lambda key: jax.random.split(key, 2))(keys)
         reset_keys, step_keys = split[:, 0], split[:, 1]
-        envs = jax.vmap(lambda key: reset_envs(self.task, key, self.episodes))(reset_keys)
+        carry = self.agent.initial_carry(self.episodes)
+        envs = jax.vmap(lambda key: reset_envs(self.task, key, self.episodes, carry))(reset_keys)
         nothing = Evaluation(
             returns=jnp.zeros(envs.episode_return.shape),
             lengths=jnp.zeros(envs.episode_length.shape, jnp.int32),
@@ -51,7 +52,8 @@ class Evaluator:
 
         def play(learner: Learner, envs: Envs, key: Key, result: Evaluation, running: Array, steps: Array):
             keys = jax.random.split(jax.random.fold_in(key, steps))
-            envs, transition, _ = play_envs(self.task, envs, Acting(self.agent, learner, explore=False), keys)
+            decider = AgentDecider(self.agent, learner, explore=False)
+            envs, transition, _ = play_envs(self.task, envs, decider, keys)
             terminated, truncated = (
                 of_all_players(jnp.any, flag) for flag in (transition.terminated, transition.truncated)
             )

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +22,22 @@ from rollax.agents.base import Agent, Learner
 from rollax.envs.host import HostStep, HostTask, Stepper
 from rollax.envs.protocol import Envs
 from rollax.errors import EnvError
+from rollax.experiment.experiment import Experiment
 from rollax.programs.evaluate import Best, Evaluation, keep_best
-from rollax.programs.far_memory import far_pieces
-from rollax.programs.host_pieces import HostLoop, Pieces, Raw, Shown, near_pieces, shown_shapes, slim
+from rollax.programs.host_pieces import HostLoop, Pieces, Raw, Shown, make_pieces, shown_shapes, slim
 from rollax.programs.loop import TrainState
-from rollax.programs.program import LOG_ROWS, NONE, Program, Programs, evaluation_keys, nbytes
-from rollax.types import Array, Key, Observation
+from rollax.programs.program import (
+    LOG_ROWS,
+    NONE,
+    Chunk,
+    Program,
+    Running,
+    Schedule,
+    advance_in_chunks,
+    evaluation_keys,
+    nbytes,
+)
+from rollax.types import Array, Carry, Key, Observation
 
 START_STREAM = 2**30  # beside the keys of iterations and evaluations: seeds of environments
 
@@ -46,10 +56,11 @@ class HostEvaluator:
         """One decision of all members, compiled once."""
         loop = HostLoop(self.agent, self.task, self.episodes, 1)
 
-        def decide(learner: Learner, obs: Observation, after: Shown, key: Key, step: Array) -> tuple:
-            return loop.act(learner, obs, after, jax.random.fold_in(key, step), explore=False)[:2]
+        def decide(learner: Learner, carry: Carry, obs: Observation, after: Shown, key: Key, step: Array) -> tuple:
+            obs, decision = loop.act(learner, carry, obs, after, jax.random.fold_in(key, step), explore=False)
+            return obs, decision.action, decision.carry
 
-        return jax.jit(jax.vmap(decide, in_axes=(0, 0, 0, 0, None)))
+        return jax.jit(jax.vmap(decide, in_axes=(0, 0, 0, 0, 0, None)))
 
     def stepper(self, members: int) -> Stepper:
         """Environments for evaluations of so many members, which serve one after the other."""
@@ -59,12 +70,13 @@ class HostEvaluator:
         """Evaluates a population: every leaf of the learner and the keys lead with the members."""
         shape = (len(keys), self.episodes)
         split = jax.vmap(lambda key: jax.random.split(key, 2))(keys)
-        obs = jax.vmap(lambda _: self.task.blank_envs(self.episodes).obs)(jnp.arange(len(keys)))
+        envs = jax.vmap(lambda key: self.task.begin(key, self.episodes, self.agent.initial_carry(self.episodes)))(keys)
+        obs, carry = envs.obs, envs.carry
         after = start(stepper, split[:, 0], shape)
         returns, lengths = np.zeros(shape), np.zeros(shape, np.int32)
         running, cut = np.ones(shape, bool), np.ones(shape, bool)
         for step in range(self.max_episode_steps):
-            obs, action = self.act(learner, obs, after, split[:, 1], np.uint32(step))
+            obs, action, carry = self.act(learner, carry, obs, after, split[:, 1], np.uint32(step))
             stepper.submit(np.asarray(action).reshape(-1))
             done = stepper.result()
             ended, truncated, reward = (x.reshape(shape) for x in (done.ended, done.truncated, done.reward))
@@ -74,37 +86,61 @@ class HostEvaluator:
             running = running & ~ended
             if not running.any():
                 break
-            after = Shown(_members(done.shown, shape), ended)
+            after = shown_after(done, shape)
         return Evaluation(jnp.asarray(returns, jnp.float32), jnp.asarray(lengths), jnp.asarray(cut))
 
 
 @dataclass(frozen=True)
 class HostProgram(Program):
-    """The programs of a run whose environments are outside JAX."""
+    """A run whose environments are outside JAX."""
+
+    first_chunk: ClassVar[int] = 1
+    searchable: ClassVar[bool] = False
+    opening: ClassVar[str] = "Starting the environments"
+    one_device: ClassVar[str] = "environments outside JAX are stepped for one device"
 
     loop: HostLoop
     evaluator: HostEvaluator
     overlap: bool = True  # Learn from a rollout while the next is collected.
     memory_device: Any = None  # Where the memory is, if it is not where the learner is.
 
-    def compile(self, keys: Key, hparams: Any) -> Programs:
-        """The pieces, compiled side by side; environments are started by the first call of `warm_up` or `advance`."""
+    @classmethod
+    def problems(cls, experiment: Experiment) -> list[str]:
+        if experiment.loop.replay_on == "device" or hasattr(experiment.choices, "replay"):
+            return []
+        return [f"replay_on=host: {experiment.agent} has no replay; leave it out"]
+
+    @classmethod
+    def make(cls, experiment: Experiment, agent: Agent, task: Any, block: int, schedule: Schedule) -> HostProgram:
+        loop, record = experiment.loop, experiment.record
+        apart = loop.replay_on == "host" and jax.default_backend() != "cpu"
+        return cls(
+            HostLoop(agent, task, loop.num_envs, loop.rollout_length, far=apart),
+            HostEvaluator(agent, task, record.eval_episodes, record.max_episode_steps),
+            schedule=schedule,
+            overlap=loop.overlap,
+            memory_device=jax.devices("cpu")[0] if apart else None,
+        )
+
+    def remarks(self, members: int, resumed: bool) -> list[str]:
+        how = "stepped while the agent learns" if self.overlap else "stepped, then learnt from"
+        lines = [f"{members * self.loop.num_envs} environments outside JAX, {how}"]
+        if resumed:
+            lines.append("Learner and memory go on exactly as they were; the environments begin new episodes.")
+        return lines
+
+    def far_bytes(self, shapes: tuple[TrainState, Best]) -> int:
+        return 0 if self.memory_device is None else nbytes(shapes[0].memory)
+
+    def compile(self, keys: Key, hparams: Any) -> HostRunning:
+        """The pieces, compiled side by side; the environments are started when the run is first advanced."""
         began = time.perf_counter()
         state, best = self.shapes(keys, hparams)
-        if self.memory_device is None:
-            pieces, temporary = near_pieces(self.loop, state)
-        else:
-            pieces, temporary = far_pieces(self.loop, state, self.memory_device)
-        run = HostRun(self.loop, self.evaluator, pieces, len(keys), self.overlap)
-        return Programs(
-            init=self.compile_init(keys, hparams),
-            warm_up=functools.partial(run.repeat, learn=False),
-            advance=functools.partial(run.repeat, learn=True),
-            evaluate=run.evaluate,
-            compile_seconds=time.perf_counter() - began,
-            memory_bytes=nbytes((state, best)) + temporary,
-            close=run.close,
-        )
+        pieces, temporary = make_pieces(self.loop, state, self.memory_device)
+        run = HostRunning(self, pieces, len(keys), self.compile_init(keys, hparams))
+        run.compile_seconds = time.perf_counter() - began
+        run.memory_bytes = nbytes((state, best)) + temporary
+        return run
 
     def compile_init(self, keys: Key, hparams: Any) -> Callable[[Key, Any], tuple[TrainState, Best]]:
         options = NONE if jax.default_backend() == "cpu" else None
@@ -183,24 +219,31 @@ class Absorption:
         return new._replace(memory=memory)
 
 
-class HostRun:
+class HostRunning(Running):
     """A run in progress: environments, what they show, and the rollout that has not been absorbed yet."""
 
-    def __init__(self, loop: HostLoop, evaluator: HostEvaluator, pieces: Pieces, members: int, overlap: bool):
-        self.loop, self.evaluator, self.pieces, self.overlap = loop, evaluator, pieces, overlap
-        self.shape = (members, loop.num_envs)
-        self.observe = jax.jit(jax.vmap(loop.task.observe))
+    def __init__(self, program: HostProgram, pieces: Pieces, members: int, init: Callable):
+        self.program, self.loop, self.pieces, self.init = program, program.loop, pieces, init
+        self.shape = (members, self.loop.num_envs)
+        self.observe = jax.jit(jax.vmap(self.loop.task.observe))
         self.stepper: Stepper | None = None
         self.evaluation_stepper: Stepper | None = None  # kept from one evaluation to the next: making it takes long
         self.pending: Raw | None = None
 
-    def begin(self, state: TrainState) -> TrainState:
+    def begin(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
+        return self.init(keys, hparams)
+
+    def advance_to(self, state: TrainState, stop: int) -> Chunk:
+        unit = self.loop.num_envs * self.loop.rollout_length
+        return advance_in_chunks(self.repeat, state, stop, self.program.schedule, unit)
+
+    def start(self, state: TrainState) -> TrainState:
         """Starts the environments: all in new episodes, also where the run goes on."""
         self.stepper = self.loop.task.stepper(int(np.prod(self.shape)))
         iteration = jnp.uint32(START_STREAM) + state.iteration.astype(jnp.uint32)
         seeds = jax.vmap(lambda key: jax.random.fold_in(key, iteration))(state.key)
         self.after = start(self.stepper, seeds, self.shape)
-        self.obs = state.envs.obs
+        self.obs, self.carry = state.envs.obs, state.envs.carry
         self.returns, self.lengths = np.zeros(self.shape, np.float32), np.zeros(self.shape, np.int32)
         self.no_cut = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.cut_shapes())  # on the device for good
         if int(state.iteration) > 0:
@@ -212,12 +255,12 @@ class HostRun:
             if stepper is not None:
                 stepper.close()
 
-    def evaluate(self, learner: Learner, keys: Key, iteration: Array, best: Best) -> tuple[Evaluation, Best]:
-        """As `JaxProgram.evaluate`."""
+    def evaluate(self, state: TrainState, best: Best) -> tuple[Evaluation, Best]:
+        evaluator, keys = self.program.evaluator, evaluation_keys(state.key, state.iteration)
         if self.evaluation_stepper is None:
-            self.evaluation_stepper = self.evaluator.stepper(len(keys))
-        result = self.evaluator.play(learner, evaluation_keys(keys, iteration), self.evaluation_stepper)
-        return result, jax.jit(keep_best)(best, learner, result)
+            self.evaluation_stepper = evaluator.stepper(len(keys))
+        result = evaluator.play(state.learner, keys, self.evaluation_stepper)
+        return result, jax.jit(keep_best)(best, state.learner, result)
 
     def cut_shapes(self) -> Any:
         members, envs = self.shape
@@ -227,9 +270,9 @@ class HostRun:
         )
 
     def repeat(self, state: TrainState, stop: Array, log_iterations: Array, *, learn: bool) -> tuple[TrainState, Array]:
-        """As `JaxProgram.repeat`: runs until that iteration; returns the state and the log windows that ended."""
+        """As `JitProgram.repeat`: runs until that iteration; returns the state and the log windows that ended."""
         if self.stepper is None:
-            state = self.begin(state)
+            state = self.start(state)
         first, last, log = int(state.iteration), int(stop), int(log_iterations)
         rows = np.zeros((self.shape[0], LOG_ROWS, state.window.shape[1]), np.float32)
         for iteration in range(first, last):
@@ -240,13 +283,17 @@ class HostRun:
             if ended:
                 state = state._replace(window=jnp.zeros_like(state.window))
         # What the last remembered row led to.
-        obs = self.observe(self.obs, *self.after) if self.pending is None else self.pending.obs[0]
-        envs = Envs((), obs, jnp.asarray(self.returns), jnp.asarray(self.lengths))
+        if self.pending is None:
+            obs = self.observe(self.obs, self.after.shown, self.after.ended)
+        else:
+            obs = self.pending.obs[0]
+        sums = jnp.asarray(self.returns), jnp.asarray(self.lengths)
+        envs = Envs((), obs, jnp.asarray(self.after.fresh), self.carry, *sums)
         return state._replace(envs=envs), jnp.asarray(rows)
 
     def iterate(self, state: TrainState, *, learn: bool) -> TrainState:
         act_keys, learn_key = self.pieces.keys(slim(state))
-        if self.overlap:
+        if self.program.overlap:
             work = Absorption(self.pieces, self.loop.parts, state, self.pending, learn_key, learn)
             self.pending, episodes = self.collect(state.learner, act_keys, work)
         else:
@@ -258,19 +305,21 @@ class HostRun:
         """A rollout, and `[members, 3]` sums over the episodes that ended in it; `work` goes on meanwhile."""
         assert self.stepper is not None
         length = self.loop.rollout_length
-        seen, actions, noted, steps = [], [], [], []
+        seen, decisions, carries, fresh, steps = [], [], [], [], []
         cut, sums = self.no_cut, np.zeros((self.shape[0], 3), np.float32)
         for step in range(length):
-            self.obs, action, extras = self.pieces.act(learner, self.obs, self.after, keys[step])
-            self.stepper.submit(np.asarray(action).reshape(-1))
+            self.obs, decision = self.pieces.act(learner, self.carry, self.obs, self.after, keys[step])
+            self.stepper.submit(np.asarray(decision.action).reshape(-1))
             # What follows is done while the environments are stepped.
-            seen.append(self.obs), actions.append(action), noted.append(extras)
+            seen.append(self.obs), decisions.append(decision), carries.append(self.carry)
+            fresh.append(self.after.fresh)
+            self.carry = decision.carry
             if work is not None:
                 work.advance((step + 1) / length)
             if steps:
                 cut = self.note(steps[-1], len(steps) - 1, sums, cut)
             result = self.stepper.result()
-            self.after = Shown(_members(result.shown, self.shape), result.ended.reshape(self.shape))
+            self.after = shown_after(result, self.shape)
             steps.append(result)
         cut = self.note(steps[-1], length - 1, sums, cut)
         reward, terminated, truncated = (
@@ -278,7 +327,8 @@ class HostRun:
             for name in ("reward", "terminated", "truncated")
         )
         reward = self.loop.task.lesson_reward(reward)
-        return Raw(tuple(seen), tuple(actions), tuple(noted), reward, terminated, truncated, self.after, cut), sums
+        each, flags = map(tuple, (seen, decisions, carries)), (reward, terminated, truncated)
+        return Raw(*each, np.stack(fresh, axis=1), *flags, self.after, cut), sums
 
     def check_promise(self, length: int) -> None:
         """Raises EnvError for an episode that was cut sooner than the environment promises: a replay relies on it."""
@@ -316,7 +366,13 @@ def start(stepper: Stepper, keys: Key, shape: tuple[int, int]) -> Shown:
     """Starts all environments with seeds of their own."""
     bits = jax.vmap(lambda key: jax.random.bits(key, (shape[1],)))(keys)
     seeds = (np.asarray(bits).reshape(-1) >> 1).astype(np.int32)  # not negative
-    return Shown(_members(stepper.reset(seeds), shape), np.ones(shape, bool))
+    return Shown(_members(stepper.reset(seeds), shape), np.ones(shape, bool), np.ones(shape, bool))
+
+
+def shown_after(step: HostStep, shape: tuple[int, int]) -> Shown:
+    """Where a step has led."""
+    fresh = (step.terminated | step.truncated).reshape(shape)
+    return Shown(_members(step.shown, shape), step.ended.reshape(shape), fresh)
 
 
 def _members(tree: Any, shape: tuple[int, int]) -> Any:

@@ -11,17 +11,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rollax.agents.base import Learner
-from rollax.programs.evaluate import Best, Evaluation, keep_best
-from rollax.programs.loop import TrainState
+from rollax.agents.base import Agent, Learner
+from rollax.experiment.experiment import Experiment
+from rollax.programs.evaluate import Best, Evaluation, Evaluator, keep_best
+from rollax.programs.loop import Loop, TrainState
 from rollax.programs.mesh import BY_MEMBER, EVERYWHERE, Spread
 from rollax.programs.program import (
     FULL,
     LIGHT,
     LOG_ROWS,
     NONE,
+    Chunk,
     Program,
-    Programs,
+    Running,
+    Schedule,
+    advance_in_chunks,
     evaluation_keys,
     nbytes,
     population_axes,
@@ -47,8 +51,33 @@ class Uncompiled(NamedTuple):
         return lowered.compile(self.level if jax.default_backend() == "cpu" else None)
 
 
+@dataclass
+class JitRunning(Running):
+    """The four programs, compiled."""
+
+    program: JitProgram
+    init: Callable[[Key, Any], tuple[TrainState, Best]]
+    chunks: dict[bool, Callable[..., tuple[TrainState, Array]]]  # by whether they learn
+    judge: Callable[[Learner, Key, Array, Best], tuple[Evaluation, Best]]
+    compile_seconds: float
+    memory_bytes: int
+
+    def begin(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
+        return self.init(keys, hparams)
+
+    def advance_to(self, state: TrainState, stop: int) -> Chunk:
+        def chunk(state: TrainState, stop: Any, log_iterations: Any, *, learn: bool) -> tuple[TrainState, Array]:
+            return self.chunks[learn](state, stop, log_iterations)
+
+        loop = self.program.loop
+        return advance_in_chunks(chunk, state, stop, self.program.schedule, loop.num_envs * loop.rollout_length)
+
+    def evaluate(self, state: TrainState, best: Best) -> tuple[Evaluation, Best]:
+        return self.judge(state.learner, state.key, state.iteration, best)
+
+
 @dataclass(frozen=True)
-class JaxProgram(Program):
+class JitProgram(Program):
     """`jit(vmap(repeat(iteration)))` with donated state.
 
     The iteration to stop at and the length of a log window are arguments, so one executable
@@ -60,6 +89,18 @@ class JaxProgram(Program):
     """
 
     spread: Spread | None = None
+
+    @classmethod
+    def problems(cls, experiment: Experiment) -> list[str]:
+        if experiment.loop.replay_on == "device":
+            return []
+        return ["replay_on=host is for environments outside JAX; leave it out, or see --capacity for a smaller replay"]
+
+    @classmethod
+    def make(cls, experiment: Experiment, agent: Agent, task: Any, block: int, schedule: Schedule) -> JitProgram:
+        loop, record = experiment.loop, experiment.record
+        evaluator = Evaluator(agent, task, record.eval_episodes, record.max_episode_steps)
+        return cls(Loop(agent, task, loop.num_envs, loop.rollout_length), evaluator, block, schedule)
 
     def shapes(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
         return self.spread.shapes if self.spread else super().shapes(keys, hparams)
@@ -170,7 +211,7 @@ class JaxProgram(Program):
             ),
         }
 
-    def compile(self, keys: Key, hparams: Any) -> Programs:
+    def compile(self, keys: Key, hparams: Any) -> JitRunning:
         """All programs, compiled side by side; `evaluate`, which is needed last, while the others run already."""
         started = time.perf_counter()
         programs = self.uncompiled(keys, hparams)
@@ -184,11 +225,12 @@ class JaxProgram(Program):
         pool.shutdown(wait=False)
         state, best = programs["advance"].arguments[0], programs["evaluate"].arguments[-1]
         beside = max(analysis.temp_size_in_bytes for program in needed if (analysis := program.memory_analysis()))
-        begin, *rest = needed
-        return Programs(
-            lambda *arguments: begin(*(self.spread.place(arguments, BY_MEMBER) if self.spread else arguments)),
-            *rest,
-            evaluate=lambda *arguments: evaluate.result()(*arguments),
+        begin, warmed, advanced = needed
+        return JitRunning(
+            program=self,
+            init=lambda *arguments: begin(*(self.spread.place(arguments, BY_MEMBER) if self.spread else arguments)),
+            chunks={False: warmed, True: advanced},
+            judge=lambda *arguments: evaluate.result()(*arguments),
             compile_seconds=time.perf_counter() - started,
             memory_bytes=nbytes((state, best)) + beside,
         )

@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from rollax.agents.base import Agent, Learner, Memory
-from rollax.agents.players import Acting
-from rollax.envs.host import HostTask
-from rollax.envs.protocol import Envs, play_envs, reset_envs
+from rollax.agents.players import AgentDecider
+from rollax.envs.protocol import Envs, play_envs
 from rollax.tracing import LEARNING, REMEMBERING, max_over, own_key, phase, sum_over
 from rollax.types import Array, Key, Metrics, Observation, Transition
 
@@ -54,10 +53,8 @@ class Loop:
     def init(self, key: Key, hparams: Any) -> TrainState:
         agent_key, envs_key, loop_key = jax.random.split(key, 3)
         learner, memory = self.agent.init(agent_key, hparams)
-        if isinstance(self.task, HostTask):
-            envs = self.task.blank_envs(self.num_envs)  # they begin when the run does
-        else:
-            envs = reset_envs(self.task, own_key(self.agent.spec, envs_key), self.agent.spec.share(self.num_envs))
+        num_envs = self.agent.spec.share(self.num_envs)
+        envs = self.task.begin(own_key(self.agent.spec, envs_key), num_envs, self.agent.initial_carry(num_envs))
         window = jnp.zeros(len(WINDOW_COLUMNS) + len(self.agent.metric_names), jnp.float32)
         health = Health(jnp.int32(0), jnp.int32(-1))
         return TrainState(jnp.int32(0), loop_key, learner, memory, envs, window, health)
@@ -112,10 +109,10 @@ class Loop:
 
     def collect(self, learner: Learner, envs: Envs, key: Key) -> tuple[Envs, Transition, tuple[Array, ...]]:
         """A rollout `[T, B, ...]`, and the count, returns and lengths of the episodes that ended in it."""
-        acting = Acting(self.agent, learner, explore=True).in_a_loop()
+        decider = AgentDecider(self.agent, learner, explore=True).in_a_loop()
 
         def step(envs: Envs, keys: Key):
-            envs, transition, episodes = play_envs(self.task, envs, acting, keys)
+            envs, transition, episodes = play_envs(self.task, envs, decider, keys)
             return envs, (transition, episodes)
 
         envs, (rollout, episodes) = jax.lax.scan(step, envs, self.step_keys(key))

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
 
-from rollax.agents.base import Agent
-from rollax.agents.players import UNROLLED, Independent, Shared
 from rollax.envs import registry
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError, EnvError, ResourceError
-from rollax.experiment.experiment import Experiment, LoopConfig, Member, leaves, population, range_problems, resolve
+from rollax.experiment.experiment import Experiment, Member, population, range_problems, resolve
 from rollax.memory.replay import UniformReplay
-from rollax.programs.evaluate import Best, Evaluator
-from rollax.programs.host import HostEvaluator, HostProgram
-from rollax.programs.host_pieces import HostLoop
-from rollax.programs.jit import JaxProgram
-from rollax.programs.loop import Loop, TrainState
+from rollax.programs.debugging import NO_DEBUG, Debug, DebugProgram
+from rollax.programs.evaluate import Best
+from rollax.programs.fleet import ActorsProgram
+from rollax.programs.host import HostProgram
+from rollax.programs.jit import JitProgram
+from rollax.programs.learners import keys_and_hparams, learner_spec, with_players
+from rollax.programs.machine import available_bytes, host_bytes, memory_size
 from rollax.programs.mesh import Grid, Spread, grid_of, largest_grid, mesh_of, split_axes
-from rollax.programs.program import Program, nbytes, population_axes
+from rollax.programs.program import Program, Schedule, nbytes, population_axes
 from rollax.tracing import DATA
 from rollax.types import EnvSpec, Key
 
@@ -43,31 +40,37 @@ class Plan(NamedTuple):
     program: Program
     keys: Key
     hparams: Any
-    grid: Grid  # of devices
-    total: int  # iterations, as all numbers below
-    warm_up: int
-    log: int
-    evaluation: int
+    grid: Grid = Grid()  # of devices
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.program.schedule
 
     @property
     def steps_per_iteration(self) -> int:
         return self.experiment.steps_per_iteration
 
     @property
+    def last_step(self) -> int:
+        """The environment steps of each member in all."""
+        return self.schedule.total * self.steps_per_iteration
+
+    @property
     def protocol(self) -> dict[str, Any]:
         """What a score depends on beside the agent, by name; empty where the environment's name says it all."""
-        task = self.program.loop.task
-        if not isinstance(task, HostTask) or not task.protocol:
+        if not self.program.task.protocol:
             return {}
         choices, limit = self.experiment.choices, self.experiment.record.max_episode_steps
         own = {name: getattr(choices, name) for name in EVALUATION_CHOICES if hasattr(choices, name)}
-        return dict(task.protocol) | {"max_episode_steps": limit} | own
+        return dict(self.program.task.protocol) | {"max_episode_steps": limit} | own
 
-    def shapes(self) -> tuple[TrainState, Best]:
+    def shapes(self) -> tuple[Any, Best]:
         return self.program.shapes(self.keys, self.hparams)
 
 
-def make_plan(experiment: Experiment, start: int = 0, members: list[Member] | None = None) -> Plan:
+def make_plan(
+    experiment: Experiment, start: int = 0, members: list[Member] | None = None, debug: Debug = NO_DEBUG
+) -> Plan:
     """Checks an experiment and lays it out, from step `start` on; with these members, if not its own.
 
     Raises ConfigError with every problem, or EnvError.
@@ -86,7 +89,8 @@ def make_plan(experiment: Experiment, start: int = 0, members: list[Member] | No
             raise
     if task is None or not experiment.steps_per_iteration > 0:
         raise ConfigError(problems)
-    problems += place_problems(experiment, task)
+    kind = kind_of(experiment, task, debug)
+    problems += kind.problems(experiment) + debug.problems(experiment) + limit_problems(experiment)
     members = members or ([] if problems else population(experiment))
     spec = learner_spec(task, experiment.loop)
     choices = experiment.choices
@@ -104,51 +108,55 @@ def make_plan(experiment: Experiment, start: int = 0, members: list[Member] | No
     if problems:
         raise ConfigError(problems)
     experiment = resolve(experiment)
-    grid = choose_grid(experiment, task, spec, len(members))
+    grid = choose_grid(experiment, kind, spec, len(members))
     total = experiment.iterations(experiment.steps)
-    warm_up = min(warm_up, total)
-    log = experiment.iterations(experiment.record.log_steps)
-    evaluation = experiment.iterations(experiment.record.eval_steps)
-    keys, hparams = keys_and_hparams(experiment, members)
-    program = make_program(
-        experiment, task, block_length(total, warm_up, log, evaluation, experiment.iterations(start)), grid.data
-    )
-    if grid.size > 1:
-        program = spread_over(mesh_of(grid), program, make_program(experiment, task, 1), keys, hparams)
-    return Plan(
-        experiment=experiment,
-        members=members,
-        program=program,
-        keys=keys,
-        hparams=hparams,
-        grid=grid,
+    schedule = Schedule(
         total=total,
-        warm_up=warm_up,
-        log=log,
-        evaluation=evaluation,
+        warm_up=min(warm_up, total),
+        log=experiment.iterations(experiment.record.log_steps),
+        evaluation=experiment.iterations(experiment.record.eval_steps),
     )
+    block = block_length(*schedule, experiment.iterations(start))
+    keys, hparams = keys_and_hparams(experiment, members)
+
+    def program(shards: int) -> Program:
+        """What one of so many shards of a member does."""
+        agent = with_players(choices.build(spec._replace(shards=shards)), task, experiment.loop)
+        return kind.make(experiment, agent, task, block, schedule)
+
+    if grid.size > 1:
+        spread = spread_over(mesh_of(grid), program(grid.data), program(1), keys, hparams)
+        return Plan(experiment, members, spread, keys, hparams, grid)
+    made = program(1)
+    return Plan(experiment, members, replace(made, debug=debug) if kind is DebugProgram else made, keys, hparams, grid)
 
 
-def place_problems(experiment: Experiment, task: Task | HostTask) -> list[str]:
-    """Whether the replay can be where, and draw from what, it is wanted."""
+def kind_of(experiment: Experiment, task: Task | HostTask, debug: Debug) -> type[Program]:
+    """The way to run an experiment: the one place that asks."""
+    if debug.rebuilds and (experiment.loop.actors or task.outside):
+        where = "with actors" if experiment.loop.actors else f"of env={experiment.env!r}, which is outside JAX,"
+        raise ConfigError(f"a run {where} has none of the debug modes but --check-leaks; leave them out")
+    if experiment.loop.actors:
+        return ActorsProgram
+    if task.outside:
+        return HostProgram
+    return DebugProgram if debug.rebuilds else JitProgram
+
+
+def limit_problems(experiment: Experiment) -> list[str]:
+    """Whether the replay can draw from what is wanted."""
     replay = getattr(experiment.choices, "replay", None)
     if replay is not None and type(replay) is not UniformReplay and experiment.hparams.replay_limit != 0:
         return ["replay_limit is for replay=uniform; leave it out, or set --capacity"]
-    if experiment.loop.replay_on == "device":
-        return []
-    if not isinstance(task, HostTask):
-        return ["replay_on=host is for environments outside JAX; leave it out, or see --capacity for a smaller replay"]
-    if not hasattr(experiment.choices, "replay"):
-        return [f"replay_on=host: {experiment.agent} has no replay; leave it out"]
     return []
 
 
-def choose_grid(experiment: Experiment, task: Task | HostTask, spec: EnvSpec, members: int) -> Grid:
+def choose_grid(experiment: Experiment, kind: type[Program], spec: EnvSpec, members: int) -> Grid:
     """The devices of a run: as many as were asked for, or the most that divide the work."""
     asked, there, processes = experiment.loop.devices, jax.device_count(), jax.process_count()
-    if isinstance(task, HostTask):
+    if kind.one_device:
         if asked > 1 or processes > 1:
-            raise ConfigError("devices: environments outside JAX are stepped for one device; leave --devices out")
+            raise ConfigError(f"devices: {kind.one_device}; leave --devices out")
         return Grid()
     if asked > there:
         raise ConfigError(f"devices={asked}, but there are only {there}; leave it out to take what fits")
@@ -171,7 +179,7 @@ def choose_grid(experiment: Experiment, task: Task | HostTask, spec: EnvSpec, me
     raise ConfigError(f"devices={asked or there} do not divide {work}{fix}")
 
 
-def spread_over(mesh: Mesh, program: Program, alone: Program, keys: Key, hparams: Any) -> Program:
+def spread_over(mesh: Mesh, program: Any, alone: Program, keys: Key, hparams: Any) -> Program:
     """A program over a mesh, from its share for one device and from the same run on one device alone."""
     shards = mesh.shape[DATA]
     whole = alone.shapes(keys, hparams)
@@ -181,48 +189,6 @@ def spread_over(mesh: Mesh, program: Program, alone: Program, keys: Key, hparams
     share = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), share)
     axes = (population_axes(whole[0]), jax.tree.map(lambda _: 0, whole[1]))
     return replace(program, spread=Spread(mesh, whole, split_axes(whole, share, axes)))
-
-
-def make_program(experiment: Experiment, task: Task | HostTask, block: int, shards: int = 1) -> Any:
-    """The way to run an agent where its environments are; with shards, what one of them does."""
-    loop, record = experiment.loop, experiment.record
-    spec = learner_spec(task, loop)._replace(shards=shards)
-    agent = with_players(experiment.choices.build(spec), task, loop)
-    if isinstance(task, HostTask):
-        return HostProgram(
-            HostLoop(agent, task, loop.num_envs, loop.rollout_length),
-            HostEvaluator(agent, task, record.eval_episodes, record.max_episode_steps),
-            overlap=loop.overlap,
-            memory_device=far_device(experiment),
-        )
-    evaluator = Evaluator(agent, task, record.eval_episodes, record.max_episode_steps)
-    return JaxProgram(Loop(agent, task, loop.num_envs, loop.rollout_length), evaluator, block)
-
-
-def far_device(experiment: Experiment) -> Any:
-    """Where the memory is, if it is not to be where the learner is."""
-    apart = experiment.loop.replay_on == "host" and jax.default_backend() != "cpu"
-    return jax.devices("cpu")[0] if apart else None
-
-
-def learner_spec(task: Task | HostTask, loop: LoopConfig) -> EnvSpec:
-    """What one learner knows of where it acts; to a shared one each player is an environment."""
-    shared = max(task.players, 1) if loop.learners == "shared" else 1
-    return task.spec(loop.num_envs * shared, loop.rollout_length)
-
-
-def with_players(agent: Agent, task: Task | HostTask, loop: LoopConfig) -> Agent:
-    """The agent of all players."""
-    if not task.players:
-        return agent
-    if loop.learners == "shared":
-        return Shared(agent, task.players)
-    if loop.agent_map != "auto":
-        return Independent(agent, task.players, loop.agent_map, loop.agent_map)
-    if jax.default_backend() != "cpu":
-        return Independent(agent, task.players, "vmap", "vmap")
-    # One player's large products fill a CPU's cores, and stay in its cache; many players' small ones do not.
-    return Independent(agent, task.players, "map" if task.players <= UNROLLED else "vmap", "map")
 
 
 def block_length(*boundaries: int) -> int:
@@ -235,65 +201,19 @@ def block_length(*boundaries: int) -> int:
 
 def check_memory(plan: Plan) -> None:
     """Refuses a run whose state cannot fit, with a replay that does.  A tenth is left to the programs."""
-    needed, available = nbytes(plan.shapes()), int(available_bytes() * 0.9)
-    if far_device(plan.experiment) is not None:
-        held = nbytes(plan.shapes()[0].memory)
-        if held > int(host_bytes() * 0.9):
-            free = memory_size(host_bytes() * 0.9)
-            raise ResourceError(f"the replay needs {memory_size(held)}, but the machine has only {free} free")
-        needed -= held
+    shapes = plan.shapes()
+    far, available = plan.program.far_bytes(shapes), int(available_bytes() * 0.9)
+    if far > int(host_bytes() * 0.9):
+        free = memory_size(host_bytes() * 0.9)
+        raise ResourceError(f"the replay needs {memory_size(far)}, but the machine has only {free} free")
+    needed = nbytes(shapes) - far
     if needed <= available:
         return
     message = f"the run needs {memory_size(needed)} of memory, but only {memory_size(available)} are free"
-    replay = getattr(plan.experiment.choices, "replay", None)
-    if replay is not None and far_device(plan.experiment) is None:
-        held = nbytes(plan.shapes()[0].memory)
+    replay, held = getattr(plan.experiment.choices, "replay", None), nbytes(shapes[0].memory)
+    if replay is not None and held and not far:
         unit = plan.steps_per_iteration
         fits = int((available - (needed - held)) / held * replay.capacity * 0.95) // unit * unit
         if fits >= unit * 2:
             raise ResourceError(f"{message}; --capacity {fits} would fit")
     raise ResourceError(f"{message}; try fewer seeds or settings")
-
-
-def available_bytes() -> int:
-    """Memory that a run may take on the device that it will use."""
-    statistics = jax.local_devices()[0].memory_stats()
-    if statistics and "bytes_limit" in statistics:
-        return statistics["bytes_limit"] - statistics["bytes_in_use"]
-    return host_bytes()
-
-
-def host_bytes() -> int:
-    """Memory that is free on the machine."""
-    try:
-        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        free = int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError):
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:  # a container may be allowed less than the machine has
-        group = Path("/sys/fs/cgroup")
-        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        return min(free, int(limit) - int(used)) if limit.isdigit() else free
-    except OSError:
-        return free
-
-
-def own_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def memory_size(count: float) -> str:
-    """Bytes as a person reads them."""
-    units = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
-    name, unit = next(((name, unit) for name, unit in units.items() if abs(count) >= unit), ("B", 1))
-    return f"{count / unit:.1f} {name}" if name != "B" and abs(count) < 100 * unit else f"{count / unit:.0f} {name}"
-
-
-def keys_and_hparams(experiment: Experiment, members: list[Member]) -> tuple[Key, Any]:
-    """Of all members, `[members]`; numbers as strong types, so that a restored run meets the same program."""
-    usual = experiment.hparams
-    kinds = {leaf.name: jnp.int32 if leaf.annotation is int else jnp.float32 for leaf in leaves(usual)}
-    columns = {name: jnp.array([member.hparams[name] for member in members], kind) for name, kind in kinds.items()}
-    keys = jax.vmap(jax.random.key)(np.array([member.seed for member in members], np.uint32))
-    return keys, type(usual)(**columns)

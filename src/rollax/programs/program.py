@@ -1,4 +1,4 @@
-"""What every way of running a population has in common: its state, and the programs that advance it."""
+"""What every way of running a population has in common: before it is compiled, and once it is."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import gc
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from rollax.agents.base import Learner, own_axes
+from rollax.agents.base import Agent, Learner, own_axes
+from rollax.errors import ConfigError
+from rollax.experiment.experiment import Experiment
 from rollax.programs.evaluate import Best, Evaluation
 from rollax.programs.loop import Loop, TrainState
+from rollax.programs.mesh import fetch
 from rollax.types import Array, Key
 
-LOG_ROWS = 64  # log windows that one call can finish
+LOG_ROWS = 64  # log windows that one call of a compiled program can finish
 EVALUATION_STREAM = 2**31  # iterations are below it, so no key of the training is met again
 
 # LLVM's later levels double the time to compile and gain nothing where the arithmetic is in library calls.
@@ -28,57 +32,163 @@ LIGHT: dict[str, Any] = {"xla_backend_optimization_level": 1}
 NONE: dict[str, Any] = {"xla_backend_optimization_level": 0}
 
 
-class Programs(NamedTuple):
-    """A training run, ready to be advanced.  `warm_up` and `advance` consume the state that they are given."""
+class Schedule(NamedTuple):
+    """When things happen, in iterations."""
 
-    init: Callable[[Key, Any], tuple[TrainState, Best]]
-    warm_up: Callable[[TrainState, Any, Any], tuple[TrainState, Array]]  # (state, stop, iterations of a log window)
-    advance: Callable[[TrainState, Any, Any], tuple[TrainState, Array]]
-    evaluate: Callable[[Learner, Key, Array, Best], tuple[Evaluation, Best]]
-    compile_seconds: float  # how long one had to wait for them
-    memory_bytes: int  # the state, and what the largest of the programs needs beside it
-    close: Callable[[], None] = lambda: None  # ends what runs outside
+    total: int = 0
+    warm_up: int = 0  # the first so many collect and do not learn
+    log: int = 1  # between two rows of the log
+    evaluation: int = 1  # between two evaluations
+
+
+class Window(NamedTuple):
+    """A row of the log: sums over a stretch of iterations."""
+
+    end: int  # the iteration that it ends with
+    step: int  # environment steps of each member by then
+    sums: np.ndarray  # [members, columns]: `WINDOW_COLUMNS`, and then the agent's metrics
+    remarks: dict[str, Any] = {}  # the program's own columns
+
+
+class Chunk(NamedTuple):
+    """How far a run has been advanced."""
+
+    state: Any
+    windows: list[Window]  # that ended on the way
+    reached: int  # the iteration at which it stands
+
+
+class Running(ABC):
+    """A compiled run.  `advance_to` consumes the state that it is given."""
+
+    compile_seconds: float  # how long one had to wait for it
+    memory_bytes: int  # the state, and what the largest of its programs needs beside it
+
+    @abstractmethod
+    def begin(self, keys: Key, hparams: Any) -> tuple[Any, Best]:
+        """The state at the start, and the best weights, of which none has been evaluated."""
+
+    @abstractmethod
+    def advance_to(self, state: Any, stop: int) -> Chunk:
+        """Goes on to an iteration: warms up and then learns.  A run with actors may stand elsewhere afterwards."""
+
+    @abstractmethod
+    def evaluate(self, state: Any, best: Best) -> tuple[Evaluation, Best]:
+        """Plays greedily with randomness that training never draws, and keeps the better weights."""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to end
+        """Ends what runs outside."""
 
 
 @dataclass(frozen=True)
 class Program(ABC):
     """A population's run before it is compiled."""
 
+    first_chunk: ClassVar[int] = 32  # iterations after which to look, before it is known how long one takes
+    searchable: ClassVar[bool] = True  # members can be dropped, copied and given other numbers between two chunks
+    on_grid: ClassVar[bool] = True  # rows of the log lie on multiples of `log_steps`
+    opening: ClassVar[str] = ""  # what takes long before the first steps, to say so
+    one_device: ClassVar[str] = ""  # why it runs on one device only; empty where it does not
+    columns: ClassVar[tuple[str, ...]] = ()  # of metrics.csv, beside the agent's metrics
+
     loop: Loop
     evaluator: Any  # who plays greedily, where the environments are
     block: int = 1  # iterations that only run together: every stop must be a multiple of it away
+    schedule: Schedule = field(default_factory=Schedule)
 
-    def init(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
+    @classmethod
+    def problems(cls, experiment: Experiment) -> list[str]:
+        """What of an experiment this way of running cannot do, each with its fix."""
+        return []
+
+    @classmethod
+    @abstractmethod
+    def make(cls, experiment: Experiment, agent: Agent, task: Any, block: int, schedule: Schedule) -> Program:
+        """The program of an experiment, with the agent of all players in its environment."""
+
+    @property
+    def agent(self) -> Agent:
+        return self.loop.agent
+
+    @property
+    def task(self) -> Any:
+        return self.loop.task
+
+    def init(self, keys: Key, hparams: Any) -> tuple[Any, Best]:
         """A population: keys `[members]`, and hyper-parameters with the same leading axis."""
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (keys, hparams))
         axes = population_axes(jax.eval_shape(self.loop.init, *one))
         state = jax.vmap(self.loop.init, out_axes=axes)(keys, hparams)
-        return state, Best(jnp.full(keys.shape, -jnp.inf), jax.tree.map(jnp.copy, state.learner.params))
+        return state, no_best(state.learner, len(keys))
 
-    def shapes(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
+    def shapes(self, keys: Key, hparams: Any) -> tuple[Any, Best]:
         """The state of the run as shapes, before anything is allocated."""
         return jax.eval_shape(self.init, keys, hparams)
 
     @abstractmethod
-    def compile(self, keys: Key, hparams: Any) -> Programs:
-        """All programs."""
+    def compile(self, keys: Key, hparams: Any) -> Running:
+        """The run, ready to be begun or resumed."""
+
+    def uncompiled(self, keys: Key, hparams: Any) -> dict[str, Any]:
+        """The programs by name, nothing traced yet.  Raises ConfigError where there is no program of a whole chunk."""
+        raise ConfigError(
+            "there is no program of a whole chunk that could be shown, as the environments run outside of it; "
+            "there are --memory and --params"
+        )
+
+    def remarks(self, members: int, resumed: bool) -> list[str]:
+        """What a person should know of how it runs."""
+        return []
 
     def restoring(self) -> Any:
         """A context in which a saved state is read."""
         return nullcontext()
 
-    def placed(self, state: TrainState, best: Best) -> tuple[TrainState, Best]:
+    def placed(self, state: Any, best: Best) -> tuple[Any, Best]:
         """What has been read, where it belongs."""
         return state, best
+
+    def far_bytes(self, shapes: tuple[Any, Best]) -> int:
+        """How much of the state is in the machine's memory and not on the learner's device."""
+        return 0
 
     def with_weights(self, learner: Learner, params: Any) -> Learner:
         """Learners that start from these weights `[members, ...]`."""
         # Compiled, so that each weight that is used twice gets two buffers, as donation needs.
-        return jax.jit(jax.vmap(self.loop.agent.with_weights))(learner, params)
+        return jax.jit(jax.vmap(self.agent.with_weights))(learner, params)
 
     @abstractmethod
     def play(self, learner: Learner, keys: Key) -> Evaluation:
         """An evaluation with these keys `[members]`, outside a run."""
+
+
+def no_best(learner: Learner, members: int) -> Best:
+    """Nothing has been evaluated; the weights are those of the learners."""
+    return Best(jnp.full((members,), -jnp.inf), jax.tree.map(jnp.copy, learner.params))
+
+
+def advance_in_chunks(
+    chunk: Callable[..., tuple[TrainState, Array]], state: TrainState, stop: int, schedule: Schedule, unit: int
+) -> Chunk:
+    """Goes on to an iteration with calls of `chunk(state, stop, log_iterations, learn=...)`.
+
+    Each returns the state and rows `[members, LOG_ROWS, columns]`, of which row `i` is the window that contains
+    iteration `(first // log + i) * log`.  The last window of the run ends with the run.
+    """
+    first, windows = int(state.iteration), []
+    while first < stop:
+        learn = first >= schedule.warm_up
+        last = min(stop, (first // schedule.log + LOG_ROWS) * schedule.log, stop if learn else schedule.warm_up)
+        state, rows = chunk(state, np.int32(last), np.int32(schedule.log), learn=learn)
+        sums = fetch(rows)
+        for index in range(LOG_ROWS):
+            end = (first // schedule.log + index + 1) * schedule.log
+            end = min(end, schedule.total) if schedule.total else end
+            if end > last or (windows and windows[-1].end == end):
+                break
+            windows.append(Window(end, end * unit, sums[:, index]))
+        first = last
+    return Chunk(state, windows, stop)
 
 
 def evaluation_keys(keys: Key, iteration: Array) -> Key:

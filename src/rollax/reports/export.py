@@ -34,7 +34,7 @@ from rollax.runs.checkpoint import digest, flatten
 from rollax.runs.folder import RunFolder, read_json
 from rollax.runs.result import Policy, Result
 from rollax.runs.tables import episode_statistics
-from rollax.types import Array, Key, Observation
+from rollax.types import Array, Decision, Key, Observation
 
 CARD, WEIGHTS, CONFIG, PROGRAM, ONNX = (
     "export.json", "weights.safetensors", "config.json", "policy.jaxexport", "policy.onnx",
@@ -52,8 +52,10 @@ def export(
         raise ConfigError("a policy is written with flatbuffers: pip install 'rollax[export]'")
     target, result = Path(target), Result(Path(run_dir))
     policy = result.policy(member, best=best)
-    if onnx and (policy.task.players or not single_leaf(policy)):
-        raise ConfigError("onnx takes one array of observations of one player; leave --onnx out")
+    if onnx and (policy.task.players or not single_leaf(policy) or jax.tree.leaves(policy.start())):
+        raise ConfigError(
+            "onnx takes one array of observations of one player, and an agent that remembers nothing; leave --onnx out"
+        )
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -86,6 +88,9 @@ def card_of(policy: Policy, result: Result, member: int, best: bool) -> dict[str
             for path, leaf in jax.tree_util.tree_leaves_with_path(shown.features)
         ],
         "mask": shown.legal is not None,
+        "carry": [
+            {"dtype": str(leaf.dtype), "shape": list(leaf.shape)} for leaf in jax.tree.leaves(carry_shapes(policy))
+        ],
         "players": policy.task.players,
         "platforms": list(PLATFORMS),
     }
@@ -100,6 +105,8 @@ def program_of(policy: Policy) -> jax.export.Exported:
 
     It holds the weights.  Observations of several arrays are as many arguments, in the order of the card; without a
     mask there are no legal actions to tell.  The seed matters to a policy that draws, as with an evaluation epsilon.
+    Of an agent that remembers, the carry's arrays `[b, ...]` and `fresh` `bool[b]` come before the seed, and its new
+    carry comes after the actions.
     """
     (batch,) = jax.export.symbolic_shape("b")
     together = (policy.task.players,) if policy.task.players else ()
@@ -109,14 +116,28 @@ def program_of(policy: Policy) -> jax.export.Exported:
 
     observation = policy.task.observation
     arrays, structure = jax.tree.flatten(observation)  # the mask, if there is one, last
+    memory, outline = jax.tree.flatten(carry_shapes(policy))
 
-    def act(*arguments: Array) -> Array:
-        *shown, seed = arguments
-        obs = jax.tree.unflatten(structure, shown)
-        return policy.agent.act(policy.learner, obs, jax.random.key(seed), explore=False)[0]
+    def act(*arguments: Array) -> Any:
+        *inputs, seed = arguments
+        obs = jax.tree.unflatten(structure, inputs[: len(arrays)])
+        remembered = inputs[len(arrays) :]
+        carry = jax.tree.unflatten(outline, remembered[:-1])
+        first = jax.tree.leaves(obs.features)[0]
+        fresh = remembered[-1] if memory else jnp.zeros((first.shape[0], *together), bool)
+        decision = policy.agent.act(policy.learner, carry, obs, fresh, jax.random.key(seed), explore=False)
+        return (decision.action, *jax.tree.leaves(decision.carry)) if memory else decision.action
 
-    shapes = [*map(of_batch, arrays), jax.ShapeDtypeStruct((), jnp.uint32)]
+    flags = [jax.ShapeDtypeStruct((batch, *together), jnp.bool_)] if memory else []
+    rows = [jax.ShapeDtypeStruct((batch, *leaf.shape), leaf.dtype) for leaf in memory]
+    shapes = [*map(of_batch, arrays), *rows, *flags, jax.ShapeDtypeStruct((), jnp.uint32)]
     return jax.export.export(jax.jit(act), platforms=PLATFORMS)(*shapes)
+
+
+def carry_shapes(policy: Policy) -> Any:
+    """What the agent remembers of one environment, as shapes."""
+    one = jax.eval_shape(lambda: policy.start())
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), one)
 
 
 def write_onnx(policy: Policy, path: Path) -> Path:
@@ -133,16 +154,13 @@ def write_onnx(policy: Policy, path: Path) -> Path:
 
 def scores_of(policy: Policy, dtype: Any = jnp.float32) -> Callable[[Array], Array]:
     """What the greedy action is the largest of, as a function of observations: values, or the policy's logits."""
-    agent: Any = policy.agent
-
-    if not hasattr(agent, "returns") and not hasattr(agent, "judge"):
-        raise ConfigError(f"{type(agent).__name__} has no scores to write as ONNX; leave --onnx out")
 
     def scores(observations: Array) -> Array:
-        obs = Observation(observations.astype(dtype))
-        if hasattr(agent, "returns"):
-            return agent.returns(policy.learner.params, obs).mean()
-        return agent.judge(policy.learner.params, obs)[0]
+        fresh = jnp.zeros(observations.shape[0], bool)
+        found = policy.agent.scores(policy.learner, (), Observation(observations.astype(dtype)), fresh)
+        if found is None:
+            raise ConfigError(f"{type(policy.agent).__name__} has no scores to write as ONNX; leave --onnx out")
+        return found
 
     return scores
 
@@ -189,14 +207,30 @@ class ExportedPolicy:
 
     def __call__(self, observations: Any, legal: Any = None, seed: int = 0) -> np.ndarray:
         """Actions `[b]` for observations `[b, ...]`."""
+        if self.card.get("carry"):
+            raise ConfigError("this agent remembers: carry = policy.initial_carry(b), then policy.step(carry, ...)")
         arrays = map(jnp.asarray, jax.tree.leaves((observations, legal)))
         return np.asarray(self.program.call(*arrays, np.uint32(seed)))
 
-    def act(self, learner: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, tuple]:
+    def step(
+        self, carry: list[Array], observations: Any, fresh: Any, legal: Any = None, seed: int = 0
+    ) -> tuple[np.ndarray, list[Array]]:
+        """Actions `[b]` for observations `[b, ...]`, of which `fresh` begin an episode, and the carry from there on."""
+        arrays = map(jnp.asarray, jax.tree.leaves((observations, legal, carry, fresh)))
+        actions, *carry = self.program.call(*arrays, np.uint32(seed))
+        return np.asarray(actions), carry
+
+    def initial_carry(self, num: int) -> list[Array]:
+        """Blank arrays: the program clears them itself where an episode begins."""
+        return [jnp.zeros((num, *one["shape"]), one["dtype"]) for one in self.card.get("carry", [])]
+
+    def act(self, learner: Any, carry: Any, obs: Observation, fresh: Array, key: Key, *, explore: bool) -> Decision:
         """As an agent acts, so that it can be evaluated like one."""
         # A program of XLA cannot be vmapped; members, of which there is one, are taken one after the other.
         call = jax.custom_batching.sequential_vmap(lambda *arguments: self.program.call(*arguments))
-        return call(*jax.tree.leaves(obs), jax.random.bits(key, dtype=jnp.uint32)), ()
+        memory = [*carry, fresh] if carry else []
+        result = call(*jax.tree.leaves(obs), *memory, jax.random.bits(key, dtype=jnp.uint32))
+        return Decision(result[0], (), list(result[1:])) if carry else Decision(result, (), carry)
 
     def evaluate(self, episodes: int, seed: int = 0) -> list[dict[str, Any]]:
         """Plays greedy episodes; a row as `rollax eval` gives for a run's member."""

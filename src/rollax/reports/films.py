@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.envs import registry
-from rollax.envs.host import HostTask
 from rollax.envs.pictures import Drawer, drawer_of
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError, EnvError
@@ -62,7 +61,7 @@ def episode(task: Task, choose: Callable[[Scene], Any], seed: int, most: int) ->
             break
         steps += 1
         raw, state, reward, terminated, truncated, info = step(jax.random.fold_in(key, steps), state, jnp.int32(action))
-        obs, total = task.observe(raw), total + float(jnp.sum(reward))
+        obs, total = task.see(raw), total + float(jnp.sum(reward))
         over = bool(terminated) or bool(truncated)
         if over:
             yield Ending(total, steps, bool(terminated), _plain(info))
@@ -100,7 +99,7 @@ def watch(
     check_film(target)
     result = Result(Path(run_dir))
     policy = result.policy(member, best=best)
-    if isinstance(policy.task, HostTask):
+    if policy.task.outside:
         played = film(policy, result.experiment.env, seed, most or LONG_FILM)
     else:
         played = animation(policy, result.experiment.env, seed, most or SHORT_FILM)
@@ -135,7 +134,7 @@ def animation(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot 
     draw = drawer_of(task)
     if draw is None:
         raise ConfigError(f"env={name!r} cannot be drawn; give it a method picture(state)")
-    for moment in episode(task, lambda scene: act(policy, scene, seed), seed, most):
+    for moment in episode(task, player_of(policy, seed), seed, most):
         if isinstance(moment, Ending):
             yield moment
         else:
@@ -151,12 +150,14 @@ def film(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | End
     with closing(player), closing(camera):
         seeds = np.array([seed], np.int32)
         shown, picture = player.reset(seeds), camera.reset(seeds)
-        before, fresh, total = task.blank_envs(1).obs, jnp.ones(1, bool), 0.0
+        envs = task.begin(jax.random.key(0), 1, policy.start())
+        before, carry, ended, fresh, total = envs.obs, envs.carry, jnp.ones(1, bool), jnp.ones(1, bool), 0.0
         for step in range(most):
-            obs = task.observe(before, shown, fresh)
+            obs = task.observe(before, shown, ended)
             text = functools.partial(with_caption, as_blocks(picture[0]), step, total)
             yield Shot(picture[0], text)
-            action = policy(obs, seed=seed + step).astype(np.int32)
+            action, carry = policy.step(carry, obs, fresh, seed=seed + step)
+            action = action.astype(np.int32)
             player.submit(action)
             camera.submit(action)
             played, filmed = player.result(), camera.result()
@@ -166,14 +167,25 @@ def film(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | End
             if played.ended[0]:
                 yield Ending(total, step + 1, bool(played.terminated[0]), {})
                 return
-            before, shown, picture, fresh = obs, played.shown, filmed.shown, jnp.zeros(1, bool)
+            before, shown, picture, ended = obs, played.shown, filmed.shown, jnp.zeros(1, bool)
+            fresh = played.terminated | played.truncated
         yield Ending(total, most, False, {"left": f"after {most} steps, before its end"})
 
 
-def act(policy: Policy, scene: Scene, seed: int) -> np.ndarray:
-    if policy.task.in_turn:
-        return policy.in_turn(scene.state, seed=seed + scene.steps)
-    return policy(scene.obs, seed=seed + scene.steps)
+def player_of(policy: Policy, seed: int) -> Callable[[Scene], np.ndarray]:
+    """Who chooses the actions of an episode: the policy, with what it remembers from one scene to the next."""
+    carry = policy.start()
+
+    def choose(scene: Scene) -> np.ndarray:
+        nonlocal carry
+        fresh, draw = scene.steps == 0, seed + scene.steps
+        if policy.task.in_turn:
+            action, carry = policy.in_turn(carry, scene.state, fresh, draw)
+        else:
+            action, carry = policy.step(carry, scene.obs, fresh, draw)
+        return action
+
+    return choose
 
 
 def as_text(task: Task, draw: Drawer, scene: Scene) -> str:

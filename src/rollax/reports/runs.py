@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rollax.errors import ConfigError
+from rollax.errors import ConfigError, warn
 from rollax.experiment.experiment import Leaf, leaves, parts_of, population
-from rollax.runs.console import warn
 from rollax.runs.result import Result
 
 # Settings that do not tell two ways to learn apart: who and where, and what is only looked at or kept.

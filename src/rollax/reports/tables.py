@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 
 from rollax.experiment.parts import PART_HELP
-from rollax.programs.plan import memory_size
+from rollax.programs.machine import memory_size
 from rollax.reports.runs import Group, Run, differing, shown
 from rollax.reports.scales import scale_of
 from rollax.rules.aggregates import bootstrap

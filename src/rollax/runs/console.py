@@ -149,11 +149,6 @@ def sparkline(values: Sequence[float], low: float, high: float, width: int = SPA
     return "".join(BLOCKS[round((mean - low) / (high - low) * top) if high > low else top] for mean in means)
 
 
-def warn(line: str) -> None:
-    """Something that a person should know, even of a quiet run."""
-    print(f"rollax: {line}", file=sys.stderr, flush=True)
-
-
 def duration(seconds: float) -> str:
     seconds = round(seconds)
     if seconds < 60:

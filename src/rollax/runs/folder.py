@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rollax.errors import CheckpointError, ConfigError
+from rollax.errors import CheckpointError, ConfigError, warn
 from rollax.runs import checkpoint
-from rollax.runs.console import warn
 
 EVALUATION_COLUMNS = (
     "step", "member", "seed", "episodes", "truncated",
@@ -225,3 +224,17 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def plain_name(name: str) -> str:
+    """A name that can be a folder's."""
+    return name.replace("/", "-").replace(":", "-")
+
+
+def unused_folder(name: str) -> Path:
+    """`runs/NAME_K` with the first free number."""
+    name = plain_name(name)
+    number = 1
+    while (Path("runs") / f"{name}_{number}").exists():
+        number += 1
+    return Path("runs") / f"{name}_{number}"

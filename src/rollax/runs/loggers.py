@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from rollax.errors import ConfigError
-from rollax.runs.console import warn
+from rollax.errors import ConfigError, warn
 from rollax.runs.folder import RunFolder, write_text
 
 Row = dict[str, Any]

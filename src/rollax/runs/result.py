@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,21 +13,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.agents.base import Agent, Learner
-from rollax.agents.players import Acting
-from rollax.envs.protocol import Envs, play_envs
-from rollax.envs.host import HostTask
+from rollax.agents.players import AgentDecider
+from rollax.envs.protocol import begun, play_envs
 from rollax.errors import CheckpointError, ConfigError
 from rollax.experiment.experiment import Experiment, from_json, leaves, population, with_values
+from rollax.programs.plan import Plan, make_plan
 from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder
-from rollax.programs.plan import Plan, make_plan
 from rollax.runs.tables import evaluation_rows
-from rollax.types import Observation, Params
+from rollax.types import Carry, Params
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A trained agent that can be called: `action = policy(observation)`, greedily and without side effects."""
+    """A trained agent that can be called: `action = policy(observation)`, greedily and without side effects.
+
+    One that remembers within an episode is stepped: `carry = policy.start()`, and then for every observation
+    `action, carry = policy.step(carry, observation, fresh)`, with `fresh` where an episode begins.
+    """
 
     agent: Agent
     learner: Learner
@@ -37,11 +41,22 @@ class Policy:
 
         An observation is what the environment shows, or an `Observation` with a mask of legal actions.
         """
-        raw = jax.tree.map(jnp.asarray, observation)
-        if isinstance(self.task, HostTask):
-            obs = raw if isinstance(raw, Observation) else self.task.see(raw)
-        else:
-            obs = self.task.observe(raw)
+        if jax.tree.leaves(self.start()):
+            raise ConfigError(
+                "this agent remembers: carry = policy.start(), then policy.step(carry, observation, fresh)"
+            )
+        return self.step((), observation, seed=seed)[0]
+
+    def start(self, batch: int = 1) -> Carry:
+        """What the agent remembers before its first observation, or before the first of so many environments."""
+        return self.agent.initial_carry(batch)
+
+    def step(self, carry: Carry, observation: Any, fresh: Any = False, seed: int = 0) -> tuple[np.ndarray, Carry]:
+        """The action for one observation, or actions for a batch, and what the agent remembers from there on.
+
+        `fresh` tells which observations are the first of an episode; it may be one flag for all.
+        """
+        obs = self.task.see(jax.tree.map(jnp.asarray, observation))
         together = (self.task.players,) if self.task.players else ()
         shapes = [(*together, *leaf.shape) for leaf in jax.tree.leaves(self.task.observation.features)]
         extra = {leaf.ndim - len(shape) for leaf, shape in zip(jax.tree.leaves(obs.features), shapes, strict=True)}
@@ -51,27 +66,31 @@ class Policy:
         single = extra == {0}
         if single:
             obs = jax.tree.map(lambda leaf: leaf[None], obs)
-        actions = np.asarray(self._act(self.learner, obs, jax.random.key(seed)))
-        return actions[0] if single else actions
+        rows = (jax.tree.leaves(obs.features)[0].shape[0], *together)
+        decision = self._act(self.learner, carry, obs, jnp.broadcast_to(fresh, rows), jax.random.key(seed))
+        actions = np.asarray(decision.action)
+        return (actions[0] if single else actions), decision.carry
 
-    def in_turn(self, state: Any, seed: int = 0) -> np.ndarray:
+    def in_turn(self, carry: Carry, state: Any, fresh: bool = False, seed: int = 0) -> tuple[np.ndarray, Carry]:
         """The actions of all players in a state of an environment where each sees what those before it have done."""
-        return np.asarray(self._turn(self.learner, state, jax.random.key(seed)))
+        flags = jnp.full((1, self.task.players), fresh)
+        actions, carry = self._turn(self.learner, carry, state, flags, jax.random.key(seed))
+        return np.asarray(actions), carry
 
     @cached_property
     def _turn(self) -> Any:
-        def actions(learner: Learner, state: Any, key: Any) -> Any:
-            acting = Acting(self.agent, learner, explore=False)
+        def actions(learner: Learner, carry: Carry, state: Any, fresh: Any, key: Any) -> Any:
+            decider = AgentDecider(self.agent, learner, explore=False)
             single = jax.tree.map(lambda leaf: leaf[None], state)
-            blank = jnp.zeros(1)
-            envs = Envs(single, self.task.observation, blank, blank)
-            return play_envs(self.task, envs, acting, jax.random.split(key))[1].action[0]
+            envs = begun(single, self.task.observation, carry, 1, self.task.players)._replace(fresh=fresh)
+            envs, transition, _ = play_envs(self.task, envs, decider, jax.random.split(key))
+            return transition.action[0], envs.carry
 
         return jax.jit(actions)
 
     @cached_property
     def _act(self) -> Any:
-        return jax.jit(lambda learner, obs, key: self.agent.act(learner, obs, key, explore=False)[0])
+        return jax.jit(functools.partial(self.agent.act, explore=False))
 
 
 @dataclass(frozen=True)
@@ -131,7 +150,7 @@ def evaluate_run(
     plan = make_plan(with_values(experiment, values))
     path, meta = existing_checkpoint(folder)
     params = stored_params(path, plan.shapes()[0].learner.params, best=best)
-    agent = plan.program.loop.agent
+    agent = plan.program.agent
 
     def learner(key: Any, hparams: Any, own: Params) -> Learner:
         return agent.with_weights(agent.init(key, hparams)[0], own)
@@ -146,11 +165,11 @@ def evaluate_run(
 
 
 def policy_of(plan: Plan, params: Params, member: int) -> Policy:
-    agent = plan.program.loop.agent
+    agent = plan.program.agent
     hparams = jax.tree.map(lambda leaf: leaf[member], plan.hparams)
     # Compiled, so that the memory that comes with a new learner is never allocated.
     learner = jax.jit(lambda key: agent.init(key, hparams)[0])(plan.keys[member])
-    return Policy(agent, agent.with_weights(learner, params), plan.program.loop.task)
+    return Policy(agent, agent.with_weights(learner, params), plan.program.task)
 
 
 def existing_checkpoint(folder: RunFolder) -> tuple[Path, dict[str, Any]]:

@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
-from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
-from rollax.errors import (
-    INTERRUPTED,
-    PREEMPTED,
-    CheckpointError,
-    ConfigError,
-    EnvError,
-    NumericError,
-    ResourceError,
-    RollaxError,
-)
+from rollax.errors import CheckpointError, ConfigError, EnvError, NumericError, ResourceError, RollaxError, warn
 from rollax.experiment.experiment import Experiment, differences, from_json, to_json
-from rollax.reports.drawing import plot_runs
-from rollax.runs import checkpoint
 from rollax.programs import cluster
-from rollax.runs import tables as records
-from rollax.runs.console import Console, warn
 from rollax.programs.debugging import NO_DEBUG, Debug
 from rollax.programs.evaluate import Best
-from rollax.runs.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
-from rollax.programs.host import HostProgram
+from rollax.programs.loop import LEGAL
+from rollax.programs.machine import memory_size, use_compile_cache
+from rollax.programs.mesh import fetch
+from rollax.programs.plan import Plan, check_memory, make_plan
+from rollax.programs.program import Running
+from rollax.runs import checkpoint, tables
+from rollax.runs.console import Console
+from rollax.runs.folder import EVALUATION_COLUMNS, Lock, RunFolder, Table, unused_folder
 from rollax.runs.loggers import Loggers, OnRows
 from rollax.runs.loggers import problems as loggers_missing
-from rollax.programs.loop import LEGAL, TrainState
-from rollax.programs.mesh import fetch
-from rollax.programs.plan import Plan, check_memory, make_plan, memory_size, own_cores
-from rollax.programs.program import LOG_ROWS, Programs
 from rollax.runs.result import Result, starting_weights
 from rollax.runs.session import Session, Times, announce, show_members, show_progress, tell_end
+from rollax.runs.signals import exit_code, first_signal, signals
 
-FIRST_CHUNK = 32  # iterations
+Draw = Callable[[list[Path], Path], Path]  # draws the curves of run folders into a file, and returns its path
+
 # Fields in which a checkpoint may differ from the folder's configuration: they do not change what is computed.
 FREE_FIELDS = (
     "steps",
@@ -64,16 +51,16 @@ def train(
     compile_cache: bool = True,
     on_rows: OnRows | None = None,
     debug: Debug = NO_DEBUG,
+    draw: Draw | None = None,
 ) -> Result:
     """Runs an experiment in a new folder.  Whatever is wrong with it is raised before anything is compiled.
 
     `on_rows(kind, rows)` is told of new rows of metrics.csv ("train") and evaluations.csv ("eval") as they come.
+    `draw` draws the curve at the end.
     """
     if compile_cache:
         use_compile_cache()
-    if experiment.loop.actors:
-        raise ConfigError("actors: a run with actors is started by rollax.runs.asynchronous.train, or by the command")
-    plan = debug.plan(experiment)
+    plan = make_plan(experiment, debug=debug)
     check_memory(plan)
     if missing := loggers_missing(experiment.record.log_to):
         raise ConfigError(missing)
@@ -84,7 +71,7 @@ def train(
     folder.make()
     with debug.modes(), Lock(folder):
         folder.create(to_json(plan.experiment))
-        return drive(plan, folder, Console(quiet or not folder.writes), None, {}, on_rows)
+        return drive(plan, folder, Console(quiet or not folder.writes), None, {}, on_rows, draw)
 
 
 def resume(
@@ -95,6 +82,7 @@ def resume(
     quiet: bool = False,
     compile_cache: bool = True,
     on_rows: OnRows | None = None,
+    draw: Draw | None = None,
 ) -> Result:
     """Continues a run from its newest good checkpoint, or extends a finished one to `steps`.
 
@@ -122,7 +110,7 @@ def resume(
         check_memory(plan)
         if path is not None:
             check_origin(path, meta, to_json(plan.experiment))
-        return drive(plan, folder, console, path, meta, on_rows)
+        return drive(plan, folder, console, path, meta, on_rows, draw)
 
 
 def chosen_checkpoint(folder: RunFolder) -> tuple[Path | None, dict[str, Any]]:
@@ -153,20 +141,20 @@ def drive(
     path: Path | None,
     meta: dict[str, Any],
     on_rows: OnRows | None = None,
+    draw: Draw | None = None,
 ) -> Result:
     """From a checkpoint, or from the start, to the end or to the first signal.  The caller holds the folder."""
-    step, last = meta.get("step", 0), plan.total * plan.steps_per_iteration
+    step, last = meta.get("step", 0), plan.last_step
     with resources(folder), console.open(), signals() as caught:
         folder.write_config(to_json(plan.experiment))
-        record, names = plan.experiment.record, plan.program.loop.agent.metric_names
-        metrics = Table(folder.metrics, (*METRIC_COLUMNS, *names), step, record.log_steps, last, folder.writes)
-        evaluations = Table(folder.evaluations, EVALUATION_COLUMNS, step, record.eval_steps, last, folder.writes)
+        record = plan.experiment.record
+        grids = (record.log_steps, record.eval_steps) if plan.program.on_grid else (1, 1)
         session = Session(
             plan=plan,
             folder=folder,
             console=console,
-            metrics=metrics,
-            evaluations=evaluations,
+            metrics=Table(folder.metrics, tables.metric_columns(plan), step, grids[0], last, folder.writes),
+            evaluations=Table(folder.evaluations, EVALUATION_COLUMNS, step, grids[1], last, folder.writes),
             loggers=Loggers(record.log_to, folder, to_json(plan.experiment), step, on_rows),
             times=Times(**meta.get("times", {})),
             saved_step=step,
@@ -174,120 +162,107 @@ def drive(
         announce(session, path.name if path else "")
         write_summary(session, "running", step, None)
         try:
-            programs = compile_programs(session)
-            with closing(programs):
-                state, best = begin(session, programs, path)
-                iteration, state, heard = advance(session, programs, state, best, caught)
+            running = compile_run(session)
+            with closing(running):
+                state, best = begin(session, running, path)
+                iteration, state, heard = advance(session, running, state, best, caught)
         except BaseException:
             write_summary(session, "interrupted", session.saved_step, None)
             session.loggers.close("interrupted")
             raise
-        return finish(session, state, iteration, heard)
+        return finish(session, state, iteration, heard, draw)
 
 
-def compile_programs(session: Session) -> Programs:
-    programs = session.plan.program.compile(session.plan.keys, session.plan.hparams)
-    session.times.compile_seconds += programs.compile_seconds
-    session.memory_bytes = programs.memory_bytes
+def compile_run(session: Session) -> Running:
+    plan = session.plan
+    running = plan.program.compile(plan.keys, plan.hparams)
+    session.times.compile_seconds += running.compile_seconds
+    session.memory_bytes = running.memory_bytes
     session.console.say(
-        f"Compiled in {programs.compile_seconds:.1f} s; the run takes {memory_size(programs.memory_bytes)}."
+        f"Compiled in {running.compile_seconds:.1f} s; the run takes {memory_size(running.memory_bytes)}."
     )
-    if session.console.terminal:
+    if plan.program.opening:
+        session.console.wait(plan.program.opening)
+    elif session.console.terminal:
         session.console.wait("First steps")
-    return programs
+    return running
 
 
-def begin(session: Session, programs: Programs, path: Path | None) -> tuple[TrainState, Best]:
+def begin(session: Session, running: Running, path: Path | None) -> tuple[Any, Best]:
+    """The state to go on from: a checkpoint's, or that of a new run."""
     plan = session.plan
     if path is not None:
         like = dict(zip(("train", "best"), plan.shapes(), strict=True))
         with plan.program.restoring():
             restored = checkpoint.restore(path, like)
         return plan.program.placed(restored["train"], restored["best"])
-    if isinstance(plan.program, HostProgram):
-        session.console.wait("Starting the environments")
-    state, best = programs.init(plan.keys, plan.hparams)
+    state, best = running.begin(plan.keys, plan.hparams)
     if plan.experiment.init_from:
         params = starting_weights(plan.experiment.init_from, len(plan.members), state.learner.params)
         state = state._replace(learner=plan.program.with_weights(state.learner, params))
     return state, best
 
 
-def advance(
-    session: Session, programs: Programs, state: TrainState, best: Best, caught: list[int]
-) -> tuple[int, TrainState, int]:
+def advance(session: Session, running: Running, state: Any, best: Best, caught: list[int]) -> tuple[int, Any, int]:
     """Runs chunk after chunk; returns the iteration that was reached, which is saved, its state, and the signal heard.
 
     What depends on a clock or a signal is agreed on, so that several processes go the same way.
     """
-    plan, log = session.plan, np.int32(session.plan.log)
+    plan, schedule = session.plan, session.plan.schedule
     iteration = int(state.iteration)
     saved, saved_at = (iteration if iteration else -1), time.monotonic()
     pace: dict[bool, float] = {}  # seconds of an iteration, while warming up and while learning
     note_failures(session, state)
     (heard,) = cluster.agree(first_signal(caught))
-    while iteration < plan.total and not heard and len(session.failed) < len(plan.members):
-        learning = iteration >= plan.warm_up
+    while iteration < schedule.total and not heard and len(session.failed) < len(plan.members):
+        learning = iteration >= schedule.warm_up
         stop = next_stop(plan, iteration, pace.get(learning))
-        program = programs.advance if learning else programs.warm_up
         began, began_wall = time.perf_counter(), session.wall()
-        state, rows = program(state, np.int32(stop), log)
-        rows = fetch(rows)
+        chunk = running.advance_to(state, stop)
+        state = chunk.state
         waited = time.monotonic() - saved_at
         spent, waited, heard = cluster.agree(time.perf_counter() - began, waited, first_signal(caught))
         session.times.train_seconds += spent
-        pace[learning] = spent / (stop - iteration)
+        pace[learning] = spent / max(chunk.reached - iteration, 1)
         note_failures(session, state)
-        wall = (began_wall, began_wall + spent)
-        found = records.metric_rows(plan, rows, iteration, stop, wall, session.failed)
-        session.add_metrics(found)
-        tell_concerns(session, found)
-        iteration = stop
-        due = iteration == plan.total or (iteration > plan.warm_up and iteration % plan.evaluation == 0)
-        if due:
-            result, best = programs.evaluate(state.learner, state.key, state.iteration, best)
-            step = iteration * plan.steps_per_iteration
-            session.add_evaluations(records.evaluation_rows(plan, result, step, session.failed))
+        rows = tables.metric_rows(plan, chunk, iteration, (began_wall, began_wall + spent), session.failed)
+        session.add_metrics(rows)
+        tell_concerns(session, rows)
+        before, iteration = iteration, chunk.reached
+        step = min(iteration * plan.steps_per_iteration, plan.last_step)
+        crossed = iteration // schedule.evaluation > before // schedule.evaluation
+        if iteration >= schedule.total or (crossed and iteration > schedule.warm_up):
+            result, best = running.evaluate(state, best)
+            session.add_evaluations(tables.evaluation_rows(plan, result, step, session.failed))
         show_progress(session, iteration, pace[learning])
         if waited >= plan.experiment.record.checkpoint_seconds:
-            save(session, state, best, iteration * plan.steps_per_iteration)
+            save(session, state, best, step)
             saved, saved_at = iteration, time.monotonic()
         else:
             session.metrics.write_if_due()
             session.evaluations.write_if_due()
     if saved != iteration:
-        save(session, state, best, iteration * plan.steps_per_iteration)
+        save(session, state, best, min(iteration * plan.steps_per_iteration, plan.last_step))
     return iteration, state, int(heard)
-
-
-def first_signal(caught: list[int]) -> int:
-    """The first signal that was caught; 0 for none."""
-    return caught[0] if caught else 0
 
 
 def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
     """The iteration at which the next chunk ends: after about `chunk_seconds`, or where something must happen."""
-    length = first_chunk(plan) if pace is None else int(plan.experiment.record.chunk_seconds / pace)
-    block = plan.program.block
+    schedule, block = plan.schedule, plan.program.block
+    length = plan.program.first_chunk if pace is None else int(plan.experiment.record.chunk_seconds / pace)
     boundaries = [
         iteration + max(1, length // block) * block,
-        plan.total,
-        (iteration // plan.evaluation + 1) * plan.evaluation,
-        (iteration // plan.log + LOG_ROWS) * plan.log,
+        schedule.total,
+        (iteration // schedule.evaluation + 1) * schedule.evaluation,
     ]
-    if iteration < plan.warm_up:
-        boundaries.append(plan.warm_up)
+    if iteration < schedule.warm_up:
+        boundaries.append(schedule.warm_up)
     return min(boundaries)
 
 
-def first_chunk(plan: Plan) -> int:
-    """Iterations of the first chunk, before it is known how long one takes."""
-    return 1 if isinstance(plan.program, HostProgram) else FIRST_CHUNK
-
-
-def note_failures(session: Session, state: TrainState) -> None:
+def note_failures(session: Session, state: Any) -> None:
     """Says once of each member that it met a number that is not finite.  Raises EnvError where no action is legal."""
-    for member, failure in records.failures(session.plan, state.health).items():
+    for member, failure in tables.failures(session.plan, state.health).items():
         if member not in session.failed:
             session.failed[member] = failure
             if failure["tensor"] == LEGAL:
@@ -304,7 +279,7 @@ def note_failures(session: Session, state: TrainState) -> None:
 
 def tell_concerns(session: Session, rows: list[dict[str, Any]]) -> None:
     """Passes on what the agent finds worrying in its metrics, once in a run."""
-    agent, last = session.plan.program.loop.agent, session.plan.total * session.plan.steps_per_iteration
+    agent, last = session.plan.program.agent, session.plan.last_step
     for row in rows:
         metrics = {name: row[name] for name in agent.metric_names}
         if session.concerned or None in metrics.values():
@@ -315,7 +290,7 @@ def tell_concerns(session: Session, rows: list[dict[str, Any]]) -> None:
             session.concerned = True
 
 
-def save(session: Session, state: TrainState, best: Best, step: int) -> None:
+def save(session: Session, state: Any, best: Best, step: int) -> None:
     """A checkpoint; what the tables hold up to its step is on disk before it."""
     plan = session.plan
     session.metrics.write()
@@ -327,16 +302,16 @@ def save(session: Session, state: TrainState, best: Best, step: int) -> None:
     write_summary(session, "running", step, None)
 
 
-def finish(session: Session, state: TrainState, iteration: int, heard: int) -> Result:
-    step = iteration * session.plan.steps_per_iteration
-    status, code = outcome_of(session, iteration >= session.plan.total, heard)
+def finish(session: Session, state: Any, iteration: int, heard: int, draw: Draw | None) -> Result:
+    step = min(iteration * session.plan.steps_per_iteration, session.plan.last_step)
+    status, code = outcome_of(session, iteration >= session.plan.schedule.total, heard)
     params = fetch(state.learner.params)
     summary = write_summary(session, status, step, params)
     session.loggers.close(status)
     if session.folder.writes:
         tell_end(session, status, summary)
-        if status != "interrupted":
-            draw_curve(session)
+        if status != "interrupted" and draw is not None:
+            draw_curve(session, draw)
     if jax.process_count() > 1:
         print(f"process {jax.process_index()}: params_sha256 {checkpoint.params_sha256(params)}", flush=True)
     return Result(session.folder.path, code)
@@ -345,15 +320,15 @@ def finish(session: Session, state: TrainState, iteration: int, heard: int) -> R
 def outcome_of(session: Session, complete: bool, heard: int) -> tuple[str, int]:
     """How a run has ended, and its exit code."""
     if heard and not complete:
-        return "interrupted", PREEMPTED if heard == signal.SIGTERM else INTERRUPTED
+        return "interrupted", exit_code(heard)
     if session.failed:
         return "failed", NumericError.exit_code
     return "finished", 0
 
 
-def draw_curve(session: Session) -> None:
+def draw_curve(session: Session, draw: Draw) -> None:
     try:
-        session.console.say(f"Plot: {plot_runs([session.folder.path], session.folder.curve)}")
+        session.console.say(f"Plot: {draw([session.folder.path], session.folder.curve)}")
     except RollaxError as error:
         warn(str(error))
 
@@ -361,7 +336,7 @@ def draw_curve(session: Session) -> None:
 def write_summary(session: Session, status: str, step: int, params: Any) -> dict[str, Any]:
     times = asdict(replace(session.times, wall_seconds=session.wall()))
     arguments = (session.plan, session.folder, status, step, times, session.memory_bytes, params, session.failed)
-    summary = records.summarize(*arguments)
+    summary = tables.summarize(*arguments)
     session.folder.write_summary(summary)
     return summary
 
@@ -377,58 +352,3 @@ def resources(folder: RunFolder) -> Generator[None]:
         raise ResourceError(f"the device ran out of memory: {str(error).splitlines()[0]}") from error
     except OSError as error:
         raise ResourceError(f"{folder.path} cannot be written: {error.strerror or error}") from error
-
-
-@contextmanager
-def signals() -> Generator[list[int]]:
-    """Collects SIGTERM and the first Ctrl-C; a second Ctrl-C ends at once."""
-    caught: list[int] = []
-
-    def note(number: int, _: Any) -> None:
-        if caught and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        caught.append(number)
-        warn(f"{signal.Signals(number).name}: saving after the running chunk ...")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield caught  # only the main thread may listen
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def plain_name(name: str) -> str:
-    """A name that can be a folder's."""
-    return name.replace("/", "-").replace(":", "-")
-
-
-def unused_folder(name: str) -> Path:
-    """`runs/NAME_K` with the first free number."""
-    name = plain_name(name)
-    number = 1
-    while (Path("runs") / f"{name}_{number}").exists():
-        number += 1
-    return Path("runs") / f"{name}_{number}"
-
-
-def use_all_cores() -> None:
-    """Gives each core of a CPU a device of its own, over which the members of a population are then spread.
-
-    Must come before JAX does anything; afterwards it changes nothing.
-    """
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
-        return
-    with suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", own_cores())
-
-
-def use_compile_cache() -> None:
-    """Keeps compiled programs on disk, so that the second run starts at once."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    jax.config.update("jax_compilation_cache_dir", str(Path(base) / "rollax" / "xla"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 
+from rollax.programs.machine import device_name
+from rollax.programs.plan import Plan
 from rollax.runs import tables as records
 from rollax.runs.console import Console, Standing, duration, table
 from rollax.runs.folder import RunFolder, Table
-from rollax.programs.host import HostProgram
 from rollax.runs.loggers import Loggers
-from rollax.programs.plan import Plan
 
 
 @dataclass
@@ -71,12 +71,12 @@ def announce(session: Session, resumed_from: str) -> None:
     """What is about to happen, where."""
     plan, experiment = session.plan, session.plan.experiment
     settings = len(plan.members) // experiment.seeds
-    total = plan.total * plan.steps_per_iteration
+    total = plan.last_step
     rounded = f" (rounded up from {experiment.steps:,})" if total != experiment.steps else ""
     what = "1 seed" if experiment.seeds == 1 else f"{experiment.seeds} seeds"
     what += f" x {settings} settings" if settings > 1 else ""
     session.console.say(
-        f"{experiment.agent} on {experiment.env}, {what}, {total:,} steps each{rounded}, on {records.device_name()}"
+        f"{experiment.agent} on {experiment.env}, {what}, {total:,} steps each{rounded}, on {device_name()}"
     )
     there = jax.device_count()
     if plan.grid.size > 1 or (there > 1 and jax.default_backend() != "cpu"):
@@ -85,12 +85,8 @@ def announce(session: Session, resumed_from: str) -> None:
     session.console.say(
         f"Run folder: {session.folder.path}" + (f" (resumed from {resumed_from})" if resumed_from else "")
     )
-    if isinstance(plan.program, HostProgram):
-        envs = experiment.loop.num_envs * len(plan.members)
-        how = "stepped while the agent learns" if experiment.loop.overlap else "stepped, then learnt from"
-        session.console.say(f"{envs} environments outside JAX, {how}")
-        if resumed_from:
-            session.console.say("Learner and memory go on exactly as they were; the environments begin new episodes.")
+    for remark in plan.program.remarks(len(plan.members), bool(resumed_from)):
+        session.console.say(remark)
     session.console.wait("Compiling")
 
 
@@ -103,14 +99,14 @@ def show_progress(session: Session, iteration: int, pace: float) -> None:
     ]
     standing = Standing(
         step=iteration * plan.steps_per_iteration,
-        total=plan.total * plan.steps_per_iteration,
+        total=plan.last_step,
         rate=plan.steps_per_iteration * len(plan.members) / pace,
-        seconds_left=(plan.total - iteration) * pace,
+        seconds_left=max(plan.schedule.total - iteration, 0) * pace,
         members=names,
         returns=session.returns,
         mean=session.last_return,
     )
-    session.console.progress(standing, last=iteration == plan.total)
+    session.console.progress(standing, last=iteration >= plan.schedule.total)
 
 
 def show_members(console: Console, summary: dict[str, Any]) -> None:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import os
-import platform
-from importlib.metadata import version
 from typing import Any
 
 import jax
 import numpy as np
 
-import rollax
-from rollax.runs.checkpoint import params_sha256
 from rollax.programs.evaluate import Evaluation
-from rollax.runs.folder import RunFolder
 from rollax.programs.loop import WINDOW_COLUMNS, Health
+from rollax.programs.machine import device_name, versions
 from rollax.programs.mesh import fetch
-from rollax.programs.plan import Plan, available_bytes, memory_size, own_cores
-
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
-EXTRAS = ("ale-py", "gymnasium")
+from rollax.programs.plan import Plan
+from rollax.programs.program import Chunk
+from rollax.runs.checkpoint import params_sha256
+from rollax.runs.folder import METRIC_COLUMNS, RunFolder
 
 
 def failures(plan: Plan, health: Health) -> dict[int, dict[str, Any]]:
@@ -39,41 +33,42 @@ def failures(plan: Plan, health: Health) -> dict[int, dict[str, Any]]:
     }
 
 
-def metric_rows(
-    plan: Plan, rows: np.ndarray, start: int, stop: int, wall: tuple[float, float], failed: dict[int, dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Rows of metrics.csv for the windows that ended in a chunk of iterations `[start, stop)`.
+def metric_columns(plan: Plan) -> tuple[str, ...]:
+    """Of metrics.csv."""
+    return (*METRIC_COLUMNS, *plan.program.agent.metric_names, *plan.program.columns)
 
-    `wall` are the seconds at which the chunk began and ended.  The last window of the run ends
-    with the run.  A member has no rows from the window on in which it failed.
+
+def metric_rows(
+    plan: Plan, chunk: Chunk, start: int, wall: tuple[float, float], failed: dict[int, dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Rows of metrics.csv for the windows that ended in a chunk that began with iteration `start`.
+
+    `wall` are the seconds at which the chunk began and ended.  A member has no rows from the window on in which it
+    failed.
     """
-    found = []
-    unit, names = plan.steps_per_iteration, plan.program.loop.agent.metric_names
-    began, ended = wall
-    for index in range(rows.shape[1]):
-        opened = (start // plan.log + index) * plan.log
-        end = min(opened + plan.log, plan.total)
-        if opened >= stop or end > stop:
-            break
+    rows, names, (began, ended) = [], plan.program.agent.metric_names, wall
+    advanced, seconds = max(chunk.reached - start, 1), ended - began
+    for window in chunk.windows:
         for member, (seed, _) in enumerate(plan.members):
-            if member in failed and failed[member]["step"] <= end * unit:
+            if member in failed and failed[member]["step"] <= window.step:
                 continue
-            sums = dict(zip((*WINDOW_COLUMNS, *names), rows[member, index], strict=True))
+            sums = dict(zip((*WINDOW_COLUMNS, *names), window.sums[member], strict=True))
             episodes, learnt = sums["episodes"], sums["learnt"]
-            found.append(
+            rows.append(
                 {
-                    "step": end * unit,
+                    "step": window.step,
                     "member": member,
                     "seed": seed,
-                    "wall_seconds": round(began + (ended - began) * (end - start) / (stop - start), 3),
-                    "steps_per_second": round((stop - start) * unit * len(plan.members) / (ended - began)),
+                    "wall_seconds": round(began + seconds * (window.end - start) / advanced, 3),
+                    "steps_per_second": round(advanced * plan.steps_per_iteration * len(plan.members) / seconds),
                     "episodes": int(episodes),
                     "episode_return_mean": sums["return_sum"] / episodes if episodes else None,
                     "episode_length_mean": sums["length_sum"] / episodes if episodes else None,
                 }
                 | {name: sums[name] / learnt if learnt else None for name in names}
+                | window.remarks
             )
-    return found
+    return rows
 
 
 def evaluation_rows(
@@ -152,32 +147,5 @@ def protocol_line(protocol: dict[str, Any]) -> str:
     return "protocol: " + ", ".join(f"{name} {value}" for name, value in protocol.items())
 
 
-def device_name() -> str:
-    device = jax.local_devices()[0]
-    if device.platform == "cpu":
-        return f"CPU, {own_cores()} cores"
-    return f"{device.platform}: {device.device_kind}"
-
-
 def _finite(cell: str | None) -> float | None:
     return float(cell) if cell and math.isfinite(float(cell)) else None
-
-
-def versions() -> dict[str, str]:
-    """Of Python, this library (which may run from its source) and the packages that decide what is computed."""
-    own = {"python": platform.python_version(), "rollax": rollax.__version__}
-    there = {name for name in EXTRAS if importlib.util.find_spec(name.replace("-", "_"))}
-    return own | {name: version(name) for name in (*PACKAGES, *sorted(there))}
-
-
-def machine() -> dict[str, Any]:
-    """Versions, backend, devices and memory."""
-    return {
-        **versions(),
-        "platform": platform.platform(),
-        "backend": jax.default_backend(),
-        "devices": [str(device) for device in jax.devices()],
-        "device_kind": jax.local_devices()[0].device_kind,
-        "cores": os.cpu_count(),
-        "memory_free": memory_size(available_bytes()),
-    }

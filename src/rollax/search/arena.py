@@ -16,10 +16,10 @@ import numpy as np
 
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, Member
-from rollax.programs.host import HostProgram
+from rollax.programs.learners import keys_and_hparams
 from rollax.programs.loop import TrainState
 from rollax.programs.mesh import fetch
-from rollax.programs.plan import check_memory, keys_and_hparams, make_plan
+from rollax.programs.plan import check_memory, make_plan
 from rollax.programs.program import population_axes
 
 
@@ -38,17 +38,20 @@ class Arena:
         devices = jax.device_count() if block > 1 else 1
         self.experiment, self.block = experiment, -(-block // devices) * devices  # the same number for each device
         self.plan = make_plan(experiment, members=self.in_blocks(members)[0])
-        if isinstance(self.plan.program, HostProgram):
-            raise ConfigError(f"{experiment.env} is outside JAX, where a population cannot be searched in one program")
+        if not self.plan.program.searchable:
+            raise ConfigError(
+                f"{experiment.env} with these settings is no single program, in which alone a population is searched; "
+                "search environments in JAX, without actors"
+            )
         check_memory(self.plan)
-        self.programs = self.plan.program.compile(self.plan.keys, self.plan.hparams)
+        self.running = self.plan.program.compile(self.plan.keys, self.plan.hparams)
         self.begin(members)
 
     def begin(self, members: Sequence[Member]) -> None:
         """From the start, with these members."""
         self.members, self.iteration = list(members), 0
         blocks = self.in_blocks(members)
-        self.blocks = [self.programs.init(*keys_and_hparams(self.experiment, block)) for block in blocks]
+        self.blocks = [self.running.begin(*keys_and_hparams(self.experiment, block)) for block in blocks]
 
     def in_blocks(self, members: Sequence[Any]) -> list[list[Any]]:
         """The members of each block; the last is filled up with its last member."""
@@ -57,25 +60,21 @@ class Arena:
 
     @property
     def done(self) -> bool:
-        return self.iteration >= self.plan.total
+        return self.iteration >= self.plan.schedule.total
 
     def advance(self) -> None:
         """All members, to the next evaluation."""
-        stop = min((self.iteration // self.plan.evaluation + 1) * self.plan.evaluation, self.plan.total)
-        window = np.int32(self.plan.total + 1)  # one for all: rows of a log are not asked for
+        total, every = self.plan.schedule.total, self.plan.schedule.evaluation
+        stop = min((self.iteration // every + 1) * every, total)
         for number, (state, best) in enumerate(self.blocks):
-            if self.iteration < self.plan.warm_up:
-                state, _ = self.programs.warm_up(state, np.int32(min(self.plan.warm_up, stop)), window)
-            if stop > self.plan.warm_up:
-                state, _ = self.programs.advance(state, np.int32(stop), window)
-            self.blocks[number] = (state, best)
+            self.blocks[number] = (self.running.advance_to(state, stop).state, best)
         self.iteration = stop
 
     def evaluate(self) -> Score:
         """Greedy episodes of every member."""
         means, failed = [], []
         for number, (state, best) in enumerate(self.blocks):
-            result, best = self.programs.evaluate(state.learner, state.key, state.iteration, best)
+            result, best = self.running.evaluate(state, best)
             self.blocks[number] = (state, best)
             means.append(fetch(result.returns).mean(axis=1))
             failed.append(fetch(state.health.cause) > 0)

@@ -65,7 +65,7 @@ def sweep(
     where.make()
     say(
         f"{settings} settings x {experiment.seeds} seeds of {experiment.agent} on {experiment.env}, "
-        f"{experiment.steps:,} steps each, {rungs} rungs; compiled in {arena.programs.compile_seconds:.1f} s"
+        f"{experiment.steps:,} steps each, {rungs} rungs; compiled in {arena.running.compile_seconds:.1f} s"
     )
     running, rows = list(range(settings)), []
     while not arena.done:
@@ -91,7 +91,7 @@ def sweep(
         if method == "pbt":
             numbers = take_over(arena, space, numbers, order, random)
     write_best(experiment, numbers[best], folder)
-    return Sweep(rows, numbers[best], float(scores[best]), arena.programs.compile_seconds)
+    return Sweep(rows, numbers[best], float(scores[best]), arena.running.compile_seconds)
 
 
 def check(experiment: Experiment, space: Space, method: Method, settings: int) -> None:

@@ -7,10 +7,10 @@ import dataclasses
 import jax
 
 from rollax.envs import registry
-from rollax.envs.host import HostTask
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment
-from rollax.programs.plan import available_bytes, make_plan, memory_size
+from rollax.programs.machine import available_bytes, memory_size
+from rollax.programs.plan import make_plan
 from rollax.programs.program import nbytes
 
 # The most environments that are chosen.  HackMatrix makes 68 k steps/s with 256 on two CPU cores and 77 k with 1,024;
@@ -30,7 +30,7 @@ def fit_to_device(experiment: Experiment) -> tuple[Experiment, str]:
     backend, free = jax.default_backend(), available_bytes()
     enough = ENOUGH.get(backend, ENOUGH["cpu"])
     task = registry.make(experiment.env, experiment.world)
-    if isinstance(task, HostTask):
+    if task.outside:
         raise ConfigError(f"auto_tune is for environments in JAX; of {experiment.env} set --num-envs yourself")
     counts = [2**power for power in range(enough.bit_length())]
     dividing = [n for n in counts if not experiment.choices.problems(task.spec(n, experiment.loop.rollout_length))]

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rollax.errors import ConfigError
-from rollax.programs.plan import own_cores
+from rollax.programs.machine import own_cores
 from rollax.rules.aggregates import spread
 from rollax.runs.console import table
 from rollax.tools.bench.settings import Settings, Side, with_budget

@@ -8,18 +8,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from rollax.envs import registry
 from rollax.envs.protocol import reset_envs
 from rollax.envs.random_play import random_play
 from rollax.experiment.experiment import make_experiment
 from rollax.memory.replay import PrioritizedReplay, UniformReplay
+from rollax.programs.machine import machine
 from rollax.programs.plan import make_plan
 from rollax.programs.program import FULL, LIGHT
 from rollax.rules.aggregates import spread
 from rollax.runs.console import table
-from rollax.runs.tables import machine
 from rollax.tools.bench.replay_work import SPEC, full, working
 
 REPEATS = 5
@@ -100,18 +99,17 @@ def agents(seconds: float) -> Iterator[dict[str, Any]]:
     """Whole training, after its warm-up, with the preset of CartPole-v1; steps are those of all seeds."""
     for name, seeds in AGENTS:
         plan = make_plan(make_experiment(name, env="CartPole-v1", seeds=seeds))
-        programs = plan.program.compile(plan.keys, plan.hparams)
-        state, best = programs.init(plan.keys, plan.hparams)
+        running = plan.program.compile(plan.keys, plan.hparams)
+        state, best = running.begin(plan.keys, plan.hparams)
         # The evaluation's program is compiled behind the others, which must be over before anything is timed.
-        jax.block_until_ready(programs.evaluate(state.learner, state.key, state.iteration, best))
-        never = np.int32(2**30)
-        if plan.warm_up:
-            state, _ = programs.warm_up(state, np.int32(plan.warm_up), never)
+        jax.block_until_ready(running.evaluate(state, best))
+        state = running.advance_to(state, plan.schedule.warm_up).state
         unit, block = plan.steps_per_iteration, plan.program.block
         iterations = -(-8_192 // (unit * block)) * block
 
-        def more(state: Any, programs: Any = programs, iterations: int = iterations, log: Any = never) -> Any:
-            return programs.advance(state, state.iteration + iterations, log)
+        def more(state: Any, running: Any = running, iterations: int = iterations) -> Any:
+            chunk = running.advance_to(state, int(state.iteration) + iterations)
+            return chunk.state, chunk.reached
 
         rates = repeated(chained(more, state), iterations * unit * seeds, seconds)
         detail = f"{seeds} seed{'s' if seeds > 1 else ''}, {plan.experiment.loop.num_envs} environments each"

@@ -15,7 +15,7 @@ from rollax.tools.processes import answers
 
 def train(side: str, settings: Settings, seed: int, seeds: int, threads: int, device: str, weights: Any) -> Course:
     if side == "rollax":
-        from rollax.runs.run import use_all_cores
+        from rollax.programs.machine import use_all_cores
 
         use_all_cores()  # as the command does
         from rollax.tools.bench import jax_dqn
@@ -52,7 +52,7 @@ def main() -> None:
         "seconds_in_all": time.time() - began,
     }
     if side == "rollax":
-        from rollax.runs.tables import machine
+        from rollax.programs.machine import machine
 
         found["machine"] = machine()
     print(json.dumps(found), file=out)

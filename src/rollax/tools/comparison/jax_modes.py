@@ -233,9 +233,10 @@ class JaxSequential(JaxMode):
             pages.frames, rules.observe_one(seen, player)[None], turn + stack - 1, axis=0
         )
         obs = Observation(jax.lax.dynamic_slice_in_dim(frames, turn, stack)[None])
-        action, _ = self.agent.agent.act(learner, obs, keys[player, turn], explore=True)
-        world, reward = rules.move(world, player, action[0])
-        return world, Pages(frames, pages.action.at[turn].set(action[0]), pages.reward.at[turn].set(reward))
+        fresh = (turn == 0)[None]
+        action = self.agent.agent.act(learner, (), obs, fresh, keys[player, turn], explore=True).action[0]
+        world, reward = rules.move(world, player, action)
+        return world, Pages(frames, pages.action.at[turn].set(action), pages.reward.at[turn].set(reward))
 
     def end_of_turn(self, keys: Key, state: Any, world: World, pages: list[Pages], turn: Array) -> Any:
         """The game before the next turn."""

@@ -14,10 +14,10 @@ import numpy as np
 
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, to_json
+from rollax.programs.machine import machine
 from rollax.programs.plan import make_plan
 from rollax.rules.aggregates import spread
 from rollax.runs.console import table
-from rollax.runs.tables import machine
 from rollax.tools.comparison.settings import TYPICAL_EPSILON, settings_of
 from rollax.tools.processes import Child
 

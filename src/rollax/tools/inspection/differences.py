@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
+from rollax.agents.base import Agent
+from rollax.agents.players import Players
 from rollax.errors import ConfigError
 from rollax.programs.plan import Plan
 from rollax.tracing import DATA
@@ -38,16 +40,12 @@ class Difference(NamedTuple):
 
 def difference(plan: Plan, transformation: Literal["vmap", "shard_map"]) -> Difference:
     """What `vmap` or `shard_map` makes of the agent's view of one observation, or of a batch."""
-    agent = plan.program.loop.agent
-    single = getattr(agent, "agent", agent)  # of several players, one
-    state, _ = plan.shapes()
-    axes = 1 if single is agent else 2
-    params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[axes:], leaf.dtype), state.learner.params)
-    if getattr(agent, "players", 0) and len(jax.tree.leaves(params)[0].shape) != len(state_shape(single, plan)):
-        params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.learner.params)
-    obs = single.spec.observation
+    agent = plan.program.agent
+    single = agent.agent if isinstance(agent, Players) else agent
+    learner = one_learner(single, plan)
+    params, obs = learner.params, single.spec.observation
     several = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((BATCH, *leaf.shape), leaf.dtype), obs)
-    seen = view_of(single)
+    seen = view_of(single, learner)
     batched = jax.vmap(seen, in_axes=(None, 0))
     if transformation == "vmap":
         return compare(seen, (params, obs), batched, (params, several), f"one observation, then {BATCH} of them")
@@ -68,22 +66,23 @@ def difference(plan: Plan, transformation: Literal["vmap", "shard_map"]) -> Diff
     return compare(mean, (params, several), spread, (params, several), what)
 
 
-def state_shape(agent: Any, plan: Plan) -> tuple:
-    """The shape of the first of the weights of one learner."""
+def one_learner(agent: Agent, plan: Plan) -> Any:
+    """A learner, as shapes."""
     hparams = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), plan.hparams)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    return jax.tree.leaves(jax.eval_shape(agent.init, key, hparams)[0].params)[0].shape
+    return jax.eval_shape(agent.init, key, hparams)[0]
 
 
-def view_of(agent: Any) -> Callable[[Any, Observation], Array]:
-    """What the agent makes of one observation: the values of its actions, or its policy's logarithms."""
-    if not hasattr(agent, "judge") and not hasattr(agent, "returns"):
-        raise ConfigError(f"diff: {type(agent).__name__} has neither `returns` nor `judge` to show; leave --diff out")
+def view_of(agent: Agent, learner: Any) -> Callable[[Any, Observation], Array]:
+    """What the agent makes of one observation, with weights in place of those of a learner: its scores."""
+    blank = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), learner._replace(params=()))
 
     def view(params: Any, obs: Observation) -> Array:
         alone = jax.tree.map(lambda leaf: leaf[None], obs)
-        seen = agent.judge(params, alone)[0] if hasattr(agent, "judge") else agent.returns(params, alone).mean()
-        return seen[0]
+        scores = agent.scores(blank._replace(params=params), agent.initial_carry(1), alone, jnp.zeros(1, bool))
+        if scores is None:
+            raise ConfigError(f"diff: {type(agent).__name__} has no `scores` to show; leave --diff out")
+        return scores[0]
 
     return view
 

@@ -10,7 +10,6 @@ import jax
 from rollax.errors import RollaxError
 from rollax.experiment.experiment import Experiment, leaves, with_values
 from rollax.programs.evaluate import Best
-from rollax.programs.host import HostProgram
 from rollax.programs.loop import TrainState, leaf_name
 from rollax.programs.plan import Plan, make_plan
 from rollax.programs.program import nbytes
@@ -61,7 +60,7 @@ def temporary_parts(plan: Plan, state: TrainState) -> list[Part]:
     are not counted; `--measure` asks it.
     """
     loop, members = plan.program.loop, len(plan.members)
-    if isinstance(plan.program, HostProgram):
+    if not plan.program.searchable:
         return []
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state.learner, state.envs))
     key = jax.eval_shape(lambda: jax.random.key(0))

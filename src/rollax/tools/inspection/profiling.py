@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from rollax.errors import ResourceError
 from rollax.programs.plan import Plan
@@ -48,23 +47,22 @@ class Profile(NamedTuple):
 
 def profile(plan: Plan, seconds: float, folder: Path) -> Profile:
     """Compiles, runs past the warm-up's least, and records about so many seconds of learning chunks."""
-    programs = programs_of(plan)
-    ready = {name: programs[name].compile(programs[name].lower()) for name in ("init", "warm_up", "advance")}
-    block, log = plan.program.block, jnp.int32(plan.log)
-    state, _ = ready["init"](plan.keys, plan.hparams)
-    at = plan.warm_up
-    if at:
-        state, _ = ready["warm_up"](state, jnp.int32(at), log)
+    program = programs_of(plan)["advance"]
+    text = program.compile(program.lower()).as_text()
+    running, block = plan.program.compile(plan.keys, plan.hparams), plan.program.block
+    state, best = running.begin(plan.keys, plan.hparams)
+    jax.block_until_ready(running.evaluate(state, best))  # compiled behind the others, and not to be recorded
+    at = plan.schedule.warm_up
+    state = running.advance_to(state, at).state
 
     def run(state: Any, iterations: int) -> Any:
-        state, _ = ready["advance"](state, jnp.int32(at + iterations), log)
-        return jax.block_until_ready(state)
+        return jax.block_until_ready(running.advance_to(state, at + iterations).state)
 
     state, at = run(state, block), at + block
     began = time.perf_counter()
     state, at = run(state, 4 * block), at + 4 * block
     pace = (time.perf_counter() - began) / (4 * block)
-    operations = labels_of(ready["advance"].as_text())
+    operations = labels_of(text)
     fits = max(MOST_EVENTS // max(len(operations), 1), 1)
     iterations = max(min(int(seconds / pace), fits) // block, 1) * block
     options = jax.profiler.ProfileOptions()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from rollax.errors import ConfigError
-from rollax.programs.jit import JaxProgram, Uncompiled
+from rollax.programs.jit import Uncompiled
 from rollax.programs.plan import Plan
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -55,29 +54,20 @@ def compilations() -> Generator[list[Compilation]]:
 
 
 def programs_of(plan: Plan) -> dict[str, Uncompiled]:
-    """The four programs, not yet traced.  Raises ConfigError for environments outside JAX."""
-    if not isinstance(plan.program, JaxProgram):
-        raise ConfigError(
-            f"env={plan.experiment.env!r} runs outside JAX: a run has no program of its own that could be shown; "
-            "there are --memory and --params"
-        )
+    """The four programs, not yet traced.  Raises ConfigError where there are none."""
     return plan.program.uncompiled(plan.keys, plan.hparams)
 
 
 def count_of_a_run(plan: Plan) -> list[Compilation]:
     """Compiles a run and takes two chunks of different lengths of each kind and two evaluations; what was compiled."""
     program, block = plan.program, plan.program.block
-    with compilations() as found:
-        programs = program.compile(plan.keys, plan.hparams)
-        state, best = programs.init(plan.keys, plan.hparams)
-        stop, log = 0, jnp.int32(plan.log)
-        for chunk in (programs.warm_up, programs.advance):
-            for blocks in (2, 1):
-                stop += blocks * block
-                state, _ = chunk(state, jnp.int32(stop), log)
-                _, best = programs.evaluate(state.learner, state.key, state.iteration, best)
+    with compilations() as found, closing(program.compile(plan.keys, plan.hparams)) as running:
+        state, best = running.begin(plan.keys, plan.hparams)
+        for start in (0, plan.schedule.warm_up):  # without learning, and with it
+            for blocks in (2, 3):
+                state = running.advance_to(state, start + blocks * block).state
+                _, best = running.evaluate(state, best)
         jax.block_until_ready(state)
-        programs.close()
     return [one for one in found if one.name in NAMES]
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any, Literal
 
-from rollax.programs.jit import JaxProgram
-from rollax.programs.plan import Plan, available_bytes, memory_size
+from rollax.programs.machine import available_bytes, device_name, memory_size
+from rollax.programs.plan import Plan
 from rollax.programs.program import nbytes
 from rollax.runs.console import table
-from rollax.runs.tables import device_name
 from rollax.tools.inspection import memory
 from rollax.tools.inspection.differences import difference
 from rollax.tools.inspection.profiling import Profile
@@ -39,7 +39,7 @@ def facts(plan: Plan, name: str, asked: list[str]) -> dict[str, Any]:
     """What is asked for, or all of it: compilations, cost, memory, weights."""
     found: dict[str, Any] = {"agent": plan.experiment.agent, "env": plan.experiment.env, "device": device_name()}
     found["program"] = name
-    inside = isinstance(plan.program, JaxProgram)
+    inside = plan.program.searchable
     wanted = asked or (["compilations", "cost"] if inside else []) + ["memory", "params"]
     cost: Cost | None = None
     if "cost" in wanted or ("memory" in wanted and inside):
@@ -71,7 +71,7 @@ def summary(plan: Plan, found: dict[str, Any]) -> str:
     """The facts as tables."""
     members = len(plan.members)
     lines = [f"{found['agent']} on {found['env']}, {members} member{'s' * (members > 1)}, on {found['device']}"]
-    if not isinstance(plan.program, JaxProgram):
+    if not plan.program.searchable:
         lines.append("The environments run outside JAX: there is no program of the whole chunk to be shown.")
     if "compilations" in found:
         lines += ["", "Compilations of a run of four chunks and four evaluations:"]
@@ -113,7 +113,7 @@ def summary(plan: Plan, found: dict[str, Any]) -> str:
 
 def needs(plan: Plan, measure: bool) -> dict[str, Any]:
     """What a run would need; with `measure`, what XLA says of it as well."""
-    shapes = plan.shapes()
+    shapes, schedule, every = plan.shapes(), plan.schedule, plan.schedule.evaluation
     state, temporary = memory.state_parts(*shapes), memory.temporary_parts(plan, shapes[0])
     found: dict[str, Any] = {
         "agent": plan.experiment.agent,
@@ -121,9 +121,9 @@ def needs(plan: Plan, measure: bool) -> dict[str, Any]:
         "members": len(plan.members),
         "devices": plan.grid.size,
         "steps_per_iteration": plan.steps_per_iteration,
-        "iterations": plan.total,
-        "warm_up_iterations": plan.warm_up,
-        "evaluations": max((plan.total - 1) // plan.evaluation - plan.warm_up // plan.evaluation, 0) + 1,
+        "iterations": schedule.total,
+        "warm_up_iterations": schedule.warm_up,
+        "evaluations": max((schedule.total - 1) // every - schedule.warm_up // every, 0) + 1,
         "state": [part._asdict() for part in state],
         "temporary": [part._asdict() for part in temporary],
         "state_bytes": sum(part.bytes for part in state),
@@ -132,10 +132,9 @@ def needs(plan: Plan, measure: bool) -> dict[str, Any]:
         "drivers": [driver._asdict() for driver in memory.drivers(plan)[:3]],
     }
     if measure:
-        programs = plan.program.compile(plan.keys, plan.hparams)
-        found["measured_bytes"] = programs.memory_bytes
-        found["measured_temporary_bytes"] = programs.memory_bytes - nbytes(plan.shapes())
-        programs.close()
+        with closing(plan.program.compile(plan.keys, plan.hparams)) as running:
+            found["measured_bytes"] = running.memory_bytes
+            found["measured_temporary_bytes"] = running.memory_bytes - nbytes(plan.shapes())
     return found
 
 

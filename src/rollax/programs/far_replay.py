@@ -1,0 +1,96 @@
+"""A replay in the machine's own memory, while the learner is on an accelerator.
+
+What an iteration learns from is drawn before its first gradient step, and priorities are told after its last: between
+the two, memory and learner need nothing of each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rollax.agents.base import Learner, Lessons, Memory, Progress, Stepwise
+from rollax.agents.dqn import DQN
+from rollax.memory.replay import Sample
+from rollax.types import Array, Carry, Decision, Key, Metrics, Observation, Transition
+
+
+class Drawn(NamedTuple):
+    """All that an iteration learns from: leaves lead with its gradient steps, but for `epsilon`."""
+
+    samples: Sample
+    keys: Key
+    epsilon: Array
+
+
+class Verdict(NamedTuple):
+    """How wrong the learner was about what was drawn: leaves lead with the gradient steps."""
+
+    handles: Any
+    priorities: Array  # [updates, batch]
+
+
+@dataclass(frozen=True)
+class FarReplay(Stepwise):
+    """An agent with a replay, which learns from what was `Drawn` in place of its memory, and returns a `Verdict`."""
+
+    agent: DQN
+
+    @property
+    def updates(self) -> int:
+        return self.agent.updates
+
+    def init(self, key: Key, hparams: Any) -> tuple[Learner, Memory]:
+        return self.agent.init(key, hparams)
+
+    def act(
+        self, learner: Learner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
+    ) -> Decision:
+        return self.agent.act(learner, carry, obs, fresh, key, explore=explore)
+
+    # -- where the memory is
+
+    def light(self, learner: Learner) -> Learner:
+        """What drawing needs of a learner."""
+        return learner._replace(params=(), target_params=(), opt_state=())
+
+    def draw(self, learner: Learner, memory: Memory, key: Key) -> Drawn:
+        """All samples of an iteration, with a learner that is `light`."""
+        pairs = jax.vmap(jax.random.split)(jax.random.split(key, self.updates))
+
+        def at_step(number: Array, key: Key) -> Sample:
+            later = learner._replace(gradient_steps=learner.gradient_steps + number)
+            return self.agent.draw(later, memory, key)
+
+        samples = jax.vmap(at_step)(jnp.arange(self.updates), pairs[:, 0])  # four times as fast as one by one
+        return Drawn(samples, pairs[:, 1], self.agent.epsilon(learner))
+
+    def settle(self, hparams: Any, memory: Memory, verdict: Verdict) -> Memory:
+        """The memory, told what the learner found."""
+
+        def after_step(memory: Memory, told: tuple[Any, Array]) -> tuple[Memory, None]:
+            return self.agent.settle(hparams, memory, *told), None
+
+        return jax.lax.scan(after_step, memory, tuple(verdict))[0]
+
+    # -- where the learner is
+
+    def begin(self, learner: Learner, memory: Drawn, rollout: Transition, key: Key) -> tuple[Progress, Lessons]:
+        del rollout, key  # both were used in drawing
+        priorities = jnp.zeros((self.updates, self.agent.config.batch_size))
+        each = (jnp.arange(self.updates), memory.samples, memory.keys)
+        return ((learner, priorities), ()), Lessons(memory.epsilon, each)
+
+    def step(self, progress: Progress, shared: Array, own: tuple[Array, Sample, Key]) -> tuple[Progress, Metrics]:
+        (learner, priorities), _ = progress
+        number, sample, key = own
+        learner, priority, metrics = self.agent.improve(learner, sample, key)
+        return ((learner, priorities.at[number].set(priority)), ()), metrics
+
+    def conclude(self, progress: Progress, lessons: Lessons, metrics: Metrics) -> tuple[Learner, Verdict, Metrics]:
+        (learner, priorities), _ = progress
+        _, samples, _ = lessons.each
+        return learner, Verdict(samples.handle, priorities), {**metrics, "epsilon": lessons.shared}

@@ -1,0 +1,299 @@
+"""A run in which actors collect without waiting for the learner: Ape-X (Horgan et al. 2018), on Ray.
+
+Nobody waits for anybody, so a run does not repeat, and what is resumed is the learner alone: the replay fills anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rollax.agents.base import Agent, Learner
+from rollax.agents.dqn import DQN, DQNConfig
+from rollax.errors import ConfigError, warn
+from rollax.experiment.experiment import Experiment, to_json
+from rollax.memory.replay import PrioritizedReplay, Sample
+from rollax.programs.actors import Actor, Board, Shard, Totals, remote
+from rollax.programs.evaluate import Best, Evaluation, Evaluator, keep_best
+from rollax.programs.loop import Health, Loop
+from rollax.programs.program import Chunk, Program, Running, Schedule, Window, evaluation_keys, nbytes, no_best
+from rollax.types import Array, Key
+
+TOGETHER = 16  # batches that are asked for, and learnt from, at once
+AHEAD = 2  # requests that are under way
+PATIENCE = 1.0  # seconds after which a caller hears how things stand, whatever was reached
+
+
+class ActorsState(NamedTuple):
+    """What is kept of such a run: the learner, as a population of one, and counters."""
+
+    iteration: Array  # of environment steps, as everywhere
+    key: Key
+    learner: Learner
+    memory: tuple  # nothing: the replay is in processes of its own
+    updates: Array  # gradient steps
+    health: Health
+
+
+@dataclass(frozen=True)
+class ActorsProgram(Program):
+    """A learner here, actors and replay in processes of their own."""
+
+    first_chunk: ClassVar[int] = 1
+    searchable: ClassVar[bool] = False
+    on_grid: ClassVar[bool] = False
+    opening: ClassVar[str] = "Starting the actors"
+    one_device: ClassVar[str] = "actors collect for a learner on one device"
+    columns: ClassVar[tuple[str, ...]] = ("updates", "updates_per_second", "replay_ratio", "policy_lag", "lost")
+
+    experiment: Experiment | None = None
+
+    @classmethod
+    def problems(cls, experiment: Experiment) -> list[str]:
+        loop, found = experiment.loop, []
+        if not isinstance(getattr(experiment.choices, "replay", None), PrioritizedReplay):
+            found.append("actors=... want priorities; try `rollax train apex`, or --replay prioritized")
+        if experiment.seeds != 1:
+            found.append(f"seeds={experiment.seeds}: actors collect for one learner; leave --seeds out")
+        if loop.num_envs % loop.actors:
+            near = max(1, loop.num_envs // loop.actors) * loop.actors
+            found.append(f"num_envs={loop.num_envs} cannot be shared out to {loop.actors} actors; try num_envs={near}")
+        if loop.replay_shards > loop.actors:
+            found.append(
+                f"replay_shards={loop.replay_shards} are more than the actors; try replay_shards={loop.actors}"
+            )
+        return found
+
+    @classmethod
+    def make(cls, experiment: Experiment, agent: Agent, task: Any, block: int, schedule: Schedule) -> ActorsProgram:
+        if task.outside or not isinstance(agent, DQN):
+            raise ConfigError(
+                f"actors=... cannot collect for {experiment.agent} in {experiment.env}; "
+                "they are for agents of the DQN family with one player in JAX"
+            )
+        loop, record = experiment.loop, experiment.record
+        evaluator = Evaluator(agent, task, record.eval_episodes, record.max_episode_steps)
+        inner = Loop(agent, task, loop.num_envs, loop.rollout_length)
+        return cls(inner, evaluator, schedule=schedule, experiment=experiment)
+
+    def init(self, keys: Key, hparams: Any) -> tuple[ActorsState, Best]:
+        learner = jax.vmap(lambda key, own: self.agent.init(key, own)[0])(keys, hparams)
+        health = Health(jnp.zeros(1, jnp.int32), jnp.full(1, -1, jnp.int32))
+        return ActorsState(jnp.int32(0), keys, learner, (), jnp.int32(0), health), no_best(learner, len(keys))
+
+    def remarks(self, members: int, resumed: bool) -> list[str]:
+        loop = cast(Experiment, self.experiment).loop
+        lines = [f"{loop.actors} actors collect without waiting, {loop.replay_shards} shards remember"]
+        return [*lines, "The learner goes on as it was; the replay is empty."] if resumed else lines
+
+    def compile(self, keys: Key, hparams: Any) -> ActorsRunning:
+        return ActorsRunning(self, keys, hparams)
+
+    def play(self, learner: Learner, keys: Key) -> Evaluation:
+        return jax.jit(self.evaluator)(learner, keys)
+
+
+class Fleet:
+    """All processes but the learner's."""
+
+    def __init__(self, experiment: Experiment):
+        try:
+            import ray
+        except ModuleNotFoundError:
+            raise ConfigError("actors need Ray: pip install 'rollax[ray]'") from None
+        self.ray, loop, choices = ray, experiment.loop, cast(DQNConfig, experiment.choices)
+        with warnings.catch_warnings(), listening_as_before():
+            warnings.filterwarnings("ignore", message="os.fork")  # Ray's processes are programs of their own at once
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        own = {"runtime_env": {"env_vars": {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}}}
+        capacity = choices.replay.capacity // loop.replay_shards
+        exponent = float(experiment.hparams.priority_exponent)
+        self.board = remote(Board, **own).remote()
+        self.shards = [
+            remote(Shard, **own).remote(capacity, exponent, experiment.seed + number)
+            for number in range(loop.replay_shards)
+        ]
+        config = to_json(experiment)
+        self.actors = [
+            (remote(Actor, **own).remote(config, number), self.shards[number % loop.replay_shards])
+            for number in range(loop.actors)
+        ]
+        self.running = [actor.run.remote(self.board, shard) for actor, shard in self.actors]
+        self.lost = 0
+        self.published: Any = None
+
+    def publish(self, version: int, params: Any) -> None:
+        """Puts weights on the board, once the last have arrived there; counts the actors that had to begin again."""
+        if self.published is not None:
+            again = max(0, self.ray.get(self.published) - len(self.actors))
+            if again > self.lost:
+                warn(f"an actor was lost, {again} so far; another has taken its place")
+            self.lost = max(self.lost, again)
+        self.published = self.board.publish.remote(version, jax.tree.map(np.asarray, params))
+
+    def look_after(self) -> None:
+        """Raises what an actor could not cope with: one that is lost comes back, one that fails does not."""
+        ended, _ = self.ray.wait(self.running, timeout=0)
+        self.ray.get(ended)
+
+    def close(self) -> None:
+        self.ray.shutdown()
+
+
+@contextmanager
+def listening_as_before() -> Generator[None]:
+    """Within it somebody else may begin to listen to signals; afterwards they are heard by who heard them before."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class Seen(NamedTuple):
+    """What had been seen at a row of the log."""
+
+    time: float
+    steps: int
+    updates: int
+    episodes: np.ndarray
+
+
+class ActorsRunning(Running):
+    """The learner, and the books that it keeps."""
+
+    def __init__(self, program: ActorsProgram, keys: Key, hparams: Any):
+        began = time.perf_counter()
+        self.program = program
+        self.agent: Any = program.agent
+        self.experiment = cast(Experiment, program.experiment)
+        self.unit = self.experiment.steps_per_iteration
+        self.init = jax.jit(program.init)  # so that the memory that comes with a new learner is never allocated
+        self.learn, self.judge = jax.jit(self.lessons), jax.jit(self.judged)
+        self.fleet: Fleet | None = None
+        self.before = 0  # steps of lost shards, and of earlier parts of the run
+        self.totals: dict[int, Totals] = {}  # of each shard, since it began
+        self.ended = np.zeros(3)  # episodes that lost shards had seen
+        self.losses: list[float] = []
+        self.memory_bytes = nbytes(program.shapes(keys, hparams))
+        self.compile_seconds = time.perf_counter() - began
+
+    def begin(self, keys: Key, hparams: Any) -> tuple[ActorsState, Best]:
+        return self.init(keys, hparams)
+
+    def start(self, state: ActorsState) -> Fleet:
+        """Starts the processes, for the learner as it stands."""
+        self.before = int(state.iteration) * self.unit
+        self.updates, self.learner = int(state.updates), jax.tree.map(lambda leaf: leaf[0], state.learner)
+        fleet = Fleet(self.experiment)
+        fleet.publish(self.updates, self.learner.params)
+        self.pending = deque(self.request(fleet, number % len(fleet.shards)) for number in range(AHEAD))
+        self.seen = self.now()
+        return fleet
+
+    @property
+    def steps(self) -> int:
+        return self.before + sum(total.steps for total in self.totals.values())
+
+    def request(self, fleet: Fleet, shard: int) -> tuple[int, Any]:
+        """Asks a shard for batches."""
+        hp, batch_size = self.experiment.hparams, self.agent.config.batch_size
+        share = min(1.0, self.steps / hp.importance_steps)
+        exponent = hp.importance_start + (hp.importance_end - hp.importance_start) * share
+        least = max(self.experiment.loop.warm_up_steps // len(fleet.shards), batch_size)
+        return shard, fleet.shards[shard].draw.remote(least, TOGETHER, batch_size, exponent)
+
+    def lessons(self, learner: Any, samples: Sample, key: Any) -> tuple[Any, Any, Any]:
+        """Gradient steps with samples `[count, batch, ...]`: the learner, priorities and losses of each."""
+
+        def update(learner: Any, own: tuple[Sample, Any]) -> tuple[Any, tuple]:
+            learner, priority, metrics = self.agent.improve(learner, *own)
+            return learner, (priority, metrics["loss"])
+
+        learner, (priority, loss) = jax.lax.scan(update, learner, (samples, jax.random.split(key, TOGETHER)))
+        return learner, priority, loss
+
+    def advance_to(self, state: ActorsState, stop: int) -> Chunk:
+        """Learns until the actors have taken the steps of that iteration, or the caller should hear of it."""
+        fleet = self.fleet = self.fleet or self.start(state)
+        windows: list[Window] = []
+        log, last, began = self.experiment.record.log_steps, self.program.schedule.total * self.unit, time.monotonic()
+        while self.steps < stop * self.unit and time.monotonic() - began < PATIENCE:
+            fleet.look_after()
+            shard, future = self.pending.popleft()
+            self.pending.append(self.request(fleet, shard))
+            drawn, totals = fleet.ray.get(future)
+            self.count(shard, totals)
+            if drawn is None:
+                time.sleep(0.02)
+                continue
+            key = jax.random.fold_in(state.key[0], self.updates)
+            samples = Sample(jax.tree.map(jnp.asarray, drawn.batch), jnp.asarray(drawn.weight), ())
+            self.learner, priority, loss = self.learn(self.learner, samples, key)
+            self.losses += np.asarray(loss).tolist()
+            self.updates += TOGETHER
+            fleet.shards[shard].reprioritize.remote(drawn.handle, np.asarray(priority))
+            fleet.publish(self.updates, self.learner.params)
+            if self.steps // log > self.seen.steps // log:
+                windows.append(self.window(fleet))
+        if self.steps >= last and self.steps > self.seen.steps:
+            windows.append(self.window(fleet))
+        reached = self.steps // self.unit
+        learner = jax.tree.map(lambda leaf: leaf[None], self.learner)
+        counted = {"iteration": jnp.int32(reached), "updates": jnp.int32(self.updates)}
+        return Chunk(state._replace(learner=learner, **counted), windows, reached)
+
+    def judged(self, learner: Any, keys: Key, iteration: Any, best: Best) -> tuple[Evaluation, Best]:
+        result = self.program.evaluator(learner, evaluation_keys(keys, iteration))
+        return result, keep_best(best, learner, result)
+
+    def evaluate(self, state: ActorsState, best: Best) -> tuple[Evaluation, Best]:
+        return self.judge(state.learner, state.key, state.updates, best)
+
+    def count(self, shard: int, totals: Totals) -> None:
+        """Takes down what a shard has seen; one that was lost has begun again from nothing."""
+        last = self.totals.get(shard, totals)
+        if totals.steps < last.steps:
+            warn("a shard of the replay was lost; it fills anew")
+            self.before, self.ended = self.before + last.steps, self.ended + np.array(last.episodes)
+        self.totals[shard] = totals
+
+    def now(self) -> Seen:
+        episodes = self.ended + np.sum([total.episodes for total in self.totals.values()] or [np.zeros(3)], axis=0)
+        return Seen(time.perf_counter(), self.steps, self.updates, episodes)
+
+    def window(self, fleet: Fleet) -> Window:
+        """What happened since the last one, and how far the actors are behind."""
+        before, now, batch = self.seen, self.now(), self.agent.config.batch_size
+        seconds, steps, updates = now.time - before.time, now.steps - before.steps, now.updates - before.updates
+        newest = max((total.version for total in self.totals.values()), default=0)
+        remarks = {
+            "updates": now.updates,
+            "updates_per_second": round(updates / seconds),
+            "replay_ratio": round(updates * batch / steps, 3) if steps else None,
+            "policy_lag": now.updates - newest,
+            "lost": fleet.lost,
+        }
+        metrics = dict.fromkeys(self.agent.metric_names, 0.0)  # each actor has an epsilon of its own: none here
+        metrics["loss"] = float(np.sum(self.losses))
+        sums = [*(now.episodes - before.episodes), len(self.losses), *metrics.values()]
+        self.losses, self.seen = [], now
+        return Window(now.steps // self.unit, now.steps, np.array([sums]), remarks)
+
+    def close(self) -> None:
+        if self.fleet is not None:
+            self.fleet.close()

@@ -1,0 +1,99 @@
+"""What this machine has, and how it is used: cores, memory, devices, versions, and programs kept on disk."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import rollax
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
+EXTRAS = ("ale-py", "gymnasium")
+
+
+def own_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def use_all_cores() -> None:
+    """Gives each core of a CPU a device of its own, over which the members of a population are then spread.
+
+    Must come before JAX does anything; afterwards it changes nothing.
+    """
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return
+    with suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", own_cores())
+
+
+def use_compile_cache() -> None:
+    """Keeps compiled programs on disk, so that the second run starts at once."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    jax.config.update("jax_compilation_cache_dir", str(Path(base) / "rollax" / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def available_bytes() -> int:
+    """Memory that a run may take on the device that it will use."""
+    statistics = jax.local_devices()[0].memory_stats()
+    if statistics and "bytes_limit" in statistics:
+        return statistics["bytes_limit"] - statistics["bytes_in_use"]
+    return host_bytes()
+
+
+def host_bytes() -> int:
+    """Memory that is free on the machine."""
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:  # a container may be allowed less than the machine has
+        group = Path("/sys/fs/cgroup")
+        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        return min(free, int(limit) - int(used)) if limit.isdigit() else free
+    except OSError:
+        return free
+
+
+def memory_size(count: float) -> str:
+    """Bytes as a person reads them."""
+    units = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
+    name, unit = next(((name, unit) for name, unit in units.items() if abs(count) >= unit), ("B", 1))
+    return f"{count / unit:.1f} {name}" if name != "B" and abs(count) < 100 * unit else f"{count / unit:.0f} {name}"
+
+
+def device_name() -> str:
+    device = jax.local_devices()[0]
+    if device.platform == "cpu":
+        return f"CPU, {own_cores()} cores"
+    return f"{device.platform}: {device.device_kind}"
+
+
+def versions() -> dict[str, str]:
+    """Of Python, this library (which may run from its source) and the packages that decide what is computed."""
+    own = {"python": platform.python_version(), "rollax": rollax.__version__}
+    there = {name for name in EXTRAS if importlib.util.find_spec(name.replace("-", "_"))}
+    return own | {name: version(name) for name in (*PACKAGES, *sorted(there))}
+
+
+def machine() -> dict[str, Any]:
+    """Versions, backend, devices and memory."""
+    return {
+        **versions(),
+        "platform": platform.platform(),
+        "backend": jax.default_backend(),
+        "devices": [str(device) for device in jax.devices()],
+        "device_kind": jax.local_devices()[0].device_kind,
+        "cores": os.cpu_count(),
+        "memory_free": memory_size(available_bytes()),
+    }
