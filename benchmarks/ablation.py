@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import rollax
+from rollax.programs.machine import use_all_cores
 from rollax.reports.page import write_report
 from rollax.rules.aggregates import bootstrap
 from rollax.runs.console import table
-from rollax.programs.machine import use_all_cores
 
 # Without a target network: its weights are those of the learner after every gradient step.
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -22,9 +22,8 @@ import numpy as np
 from rollax.commands.cli import parse_train
 from rollax.envs.atari import Atari, AtariEnvs, rom_of
 from rollax.experiment.experiment import make_experiment, with_values
-from rollax.programs.plan import make_plan
-from rollax.programs.program import LOG_ROWS
 from rollax.programs.machine import use_compile_cache
+from rollax.programs.plan import make_plan
 
 
 class Alone:
@@ -87,20 +86,18 @@ class Training:
             values["capacity"] = 100_000 // unit * unit
         start = with_values(usual, values)
         self.plan = make_plan(with_values(start, parse_train(start, flags)[0]))
-        self.programs = self.plan.program.compile(self.plan.keys, self.plan.hparams)
-        self.state, _ = self.programs.init(self.plan.keys, self.plan.hparams)
-        self.iteration = self.plan.warm_up
-        if self.iteration:
-            self.state, _ = self.programs.warm_up(self.state, jnp.int32(self.iteration), jnp.int32(10**6))
+        self.running = self.plan.program.compile(self.plan.keys, self.plan.hparams)
+        self.state, _ = self.running.begin(self.plan.keys, self.plan.hparams)
+        self.iteration = self.plan.schedule.warm_up
+        self.state = self.running.advance_to(self.state, self.iteration).state
         self.advance(2)
 
     def advance(self, iterations: int) -> float:
         """Seconds of so many iterations."""
         self.iteration += iterations
         began = time.perf_counter()
-        log = jnp.int32(self.iteration + LOG_ROWS)  # one window for all
-        self.state, rows = self.programs.advance(self.state, jnp.int32(self.iteration), log)
-        jax.block_until_ready((self.state.learner.params, rows))
+        self.state = self.running.advance_to(self.state, self.iteration).state
+        jax.block_until_ready(self.state.learner.params)
         return time.perf_counter() - began
 
     def rate(self, seconds: float) -> float:
@@ -138,7 +135,7 @@ def main() -> None:
             f"training {statistics.median(rates):,.0f} steps/s, ratio {ratio:.2f}",
             flush=True,
         )
-        training.programs.close()
+        training.running.close()
     if options.compiled:
         count = options.num_envs or 128
         print(f"compiled call: {count} emulators, {compiled_rate(game, count, options.seconds):,.0f} steps/s")

@@ -46,7 +46,7 @@ def player(
                 "score": jnp.where(running, info["score"], found["score"]),
                 "won": found["won"] | (running & info["won"]),
             }
-            return (task.observe(raw), state, running & ~over, found), None
+            return (task.see(raw), state, running & ~over, found), None
 
         reset_key, play_key = jax.random.split(key)
         obs, state = jax.vmap(task.reset)(jax.random.split(reset_key, games))
@@ -97,7 +97,8 @@ def main() -> None:
     policies = [rollax.load(options.run, member, best=options.best) for member in members]
 
     def act(learner: Any, obs: Observation, key: Key) -> Array:
-        return policies[0].agent.act(learner, obs, key, explore=True)[0]
+        fresh = jnp.zeros(options.games, bool)  # an agent that remembers nothing does not ask
+        return policies[0].agent.act(learner, (), obs, fresh, key, explore=True).action
 
     for allowed in (False, True):
         word, every = "on" if allowed else "off", []

@@ -37,19 +37,20 @@ def library(seeds: int, num_envs: int, batch_size: int, hidden: tuple[int, ...],
             hidden=hidden,
             capacity=capacity,
             warm_up_steps=WARM_UP * num_envs,
+            log_steps=2**30,  # one window for all
         )
     )
-    programs = plan.program.compile(plan.keys, plan.hparams)
-    state, _ = programs.init(plan.keys, plan.hparams)
-    log = jnp.int32(10_000)
-    state, _ = programs.warm_up(state, jnp.int32(WARM_UP), log)
+    running = plan.program.compile(plan.keys, plan.hparams)
+    state, _ = running.begin(plan.keys, plan.hparams)
+    reached = WARM_UP
+    state = running.advance_to(state, reached).state
 
     def run(iterations: int) -> None:
-        nonlocal state
-        state, rows = programs.advance(state, state.iteration + iterations, log)
-        jax.block_until_ready(rows)
+        nonlocal state, reached
+        reached += iterations
+        state = running.advance_to(state, reached).state
 
-    return run, programs.compile_seconds
+    return run, running.compile_seconds
 
 
 def bare(seeds: int):

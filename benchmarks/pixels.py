@@ -96,18 +96,26 @@ def nature_update(form: str, length: int) -> Callable[[], Any]:
 def minatar_training(agent: str, form: str, seeds: int, iterations: int, values: dict[str, Any]) -> Callable[[], Any]:
     """So many iterations of a real training program, compiled, from a state that has learnt already."""
     experiment = make_experiment(
-        agent, env="Breakout-MinAtar", preset="none", torso="minatar", seeds=seeds, steps=10**7, **values
+        agent,
+        env="Breakout-MinAtar",
+        preset="none",
+        torso="minatar",
+        seeds=seeds,
+        steps=10**7,
+        log_steps=2**30,
+        **values,
     )
     plan = make_plan(experiment)
     with convolution(form):
-        programs = plan.program.compile(plan.keys, plan.hparams)
-    state, _ = programs.init(plan.keys, plan.hparams)
-    state, _ = programs.warm_up(state, jnp.int32(plan.warm_up), LOG)
+        running = plan.program.compile(plan.keys, plan.hparams)
+    state, _ = running.begin(plan.keys, plan.hparams)
+    state = running.advance_to(state, plan.schedule.warm_up).state
 
     def run() -> Any:
         nonlocal state
-        state, rows = programs.advance(state, state.iteration + iterations, LOG)
-        return rows
+        chunk = running.advance_to(state, int(state.iteration) + iterations)
+        state = chunk.state
+        return chunk.reached
 
     return run
 

@@ -27,26 +27,23 @@ experiment = rollax.make_experiment(
     "double", env="CartPole-v1", seeds=members, steps=steps, devices=devices, batch_size=batch, log_steps=steps,
     eval_steps=steps, learning_rate_steps=float(steps))
 plan = make_plan(experiment)
-programs = plan.program.compile(plan.keys, plan.hparams)
-log = np.int32(plan.log)
+running = plan.program.compile(plan.keys, plan.hparams)
 
 
 def run():
-    state, best = programs.init(plan.keys, plan.hparams)
-    state, _ = programs.warm_up(state, np.int32(plan.warm_up), log)
-    jax.block_until_ready(state)
+    state, best = running.begin(plan.keys, plan.hparams)
+    state = jax.block_until_ready(running.advance_to(state, plan.schedule.warm_up).state)
     began = time.perf_counter()
-    state, rows = programs.advance(state, np.int32(plan.total), log)
-    jax.block_until_ready((state, rows))
+    state = jax.block_until_ready(running.advance_to(state, plan.schedule.total).state)
     return state, best, time.perf_counter() - began
 
 
 run()
 state, best, seconds = run()
-taken = (plan.total - plan.warm_up) * plan.steps_per_iteration * members
-line = f"{programs.compile_seconds:.2f} {seconds:.3f} {taken / seconds:.0f}"
+taken = (plan.schedule.total - plan.schedule.warm_up) * plan.steps_per_iteration * members
+line = f"{running.compile_seconds:.2f} {seconds:.3f} {taken / seconds:.0f}"
 if evaluated:
-    result, _ = programs.evaluate(state.learner, state.key, state.iteration, best)
+    result, _ = running.evaluate(state, best)
     means = np.asarray(result.returns).mean(axis=1)
     line += f" {int((means >= 475).sum())}"
 print(line)

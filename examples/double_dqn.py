@@ -28,7 +28,7 @@ from rollax.networks.models import QNetwork
 from rollax.networks.streams import Streams
 from rollax.networks.torsos import MLP
 from rollax.rules.policies import epsilon_greedy, greedy
-from rollax.types import Array, Key, Observation, Params
+from rollax.types import Array, Decision, Key, Observation, Params
 
 # Choices.  They are Python values, so they are fixed when the program is compiled.
 ENVS = 64  # environments of each seed, stepped together: one call of the network acts in all of them
@@ -83,7 +83,7 @@ class DoubleDQN:
         coins = jax.random.uniform(coin_key, (2, ENVS))
         obs = state.envs.obs
         action = epsilon_greedy(coins, self.q_values(state.params, obs), obs.legal, epsilon)
-        envs, transition, episodes = step_envs(self.task, state.envs, action, (), env_key)
+        envs, transition, episodes = step_envs(self.task, state.envs, Decision(action), env_key)
         # A replay takes rollouts [T, B, ...]; this one has a single step.
         replay = REPLAY.add(state.replay, jax.tree.map(lambda leaf: leaf[None], transition), self.spec)
         return state._replace(replay=replay, envs=envs), jnp.stack([episodes.count, episodes.return_sum])
@@ -139,7 +139,7 @@ class DoubleDQN:
         def step(carry: tuple[Envs, Array, Array], key: Key) -> tuple[tuple[Envs, Array, Array], None]:
             envs, total, running = carry
             action = greedy(self.q_values(params, envs.obs), envs.obs.legal)
-            envs, transition, _ = step_envs(self.task, envs, action, (), key)
+            envs, transition, _ = step_envs(self.task, envs, Decision(action), key)
             total += jnp.where(running, transition.reward, 0.0)
             return (envs, total, running & ~(transition.terminated | transition.truncated)), None
 

@@ -16,11 +16,11 @@ from rollax.agents.dqn import DQN, DQNConfig, DQNHParams
 from rollax.experiment.experiment import make_experiment
 from rollax.memory.replay import Sample
 from rollax.memory.ring import Batch
+from rollax.programs.machine import use_compile_cache
 from rollax.programs.mesh import Grid, mesh_of
 from rollax.programs.plan import make_plan, make_program, spread_over
 from rollax.runs.checkpoint import flatten, params_sha256
 from rollax.runs.folder import RunFolder
-from rollax.programs.machine import use_compile_cache
 from rollax.tracing import DATA
 from rollax.types import Discrete, EnvSpec, Observation
 
@@ -38,12 +38,9 @@ def experiment(agent: str, **values):
 
 def advanced(plan, iterations: int):
     """The state after so many iterations, those of the warm-up first."""
-    programs = plan.program.compile(plan.keys, plan.hparams)
-    state, _ = programs.init(plan.keys, plan.hparams)
-    log = np.int32(plan.log)
-    if plan.warm_up:
-        state, _ = programs.warm_up(state, np.int32(plan.warm_up), log)
-    return programs.advance(state, np.int32(plan.warm_up + iterations), log)[0]
+    running = plan.program.compile(plan.keys, plan.hparams)
+    state, _ = running.begin(plan.keys, plan.hparams)
+    return running.advance_to(state, plan.schedule.warm_up + iterations).state
 
 
 def distance(left, right) -> float:

@@ -226,7 +226,7 @@ def test_what_cannot_be_filmed_is_told_first(tmp_path):
 def test_numbers_as_observations_become_flags():
     task = registry.make("gymnasium:FrozenLake-v1")
     assert task.observation.features.shape == (16,)
-    shown = task.observe(task.blank_envs(3).obs, np.array([0, 5, 15]), np.ones(3, bool)).features
+    shown = task.observe(task.begin(jax.random.key(0), 3).obs, np.array([0, 5, 15]), np.ones(3, bool)).features
     np.testing.assert_array_equal(np.argmax(shown, axis=1), [0, 5, 15])
     np.testing.assert_array_equal(task.see(np.array([3])).features, shown[:0].sum(0) + np.eye(16)[[3]])
     envs = task.open(3)

@@ -10,13 +10,13 @@ import numpy as np
 import optax
 import pytest
 from probes import Constant, task
-from training_tools import small, stack_hparams
+from training_tools import decide, small, stack_hparams
 
 from rollax.agents.base import epsilon_at, make_optimizer
 from rollax.agents.dqn import FAMILY, DQNHParams
 from rollax.memory.ring import Batch
 from rollax.rules.backups import MunchausenBackup
-from rollax.types import Observation
+from rollax.types import Decision, Observation
 
 MADE = task(Constant())
 KEY = jax.random.key(11)
@@ -115,7 +115,7 @@ def filled(agent, memory):
 
     envs = reset_envs(MADE, jax.random.key(1), 8)
     for number in range(6):
-        envs, transition, _ = step_envs(MADE, envs, jnp.zeros(8, jnp.int32), (), jax.random.key(number))
+        envs, transition, _ = step_envs(MADE, envs, Decision(jnp.zeros(8, jnp.int32)), jax.random.key(number))
         memory = agent.remember(memory, jax.tree.map(lambda leaf: leaf[None], transition))
     return memory
 
@@ -191,10 +191,10 @@ def test_verbs_are_pure():
 def test_evaluation_epsilon_and_greedy_actions():
     agent, learner, _ = make(small("dqn"))
     obs = Observation(jnp.zeros((4_000, 2)))
-    greedy, _ = agent.act(learner, obs, jax.random.key(0), explore=False)
+    greedy = decide(agent, learner, obs, jax.random.key(0), explore=False).action
     assert len(np.unique(greedy)) == 1
     loose = replace(agent, config=replace(agent.config, evaluation_epsilon=1.0))
-    actions, _ = loose.act(learner, obs, jax.random.key(0), explore=False)
+    actions = decide(loose, learner, obs, jax.random.key(0), explore=False).action
     np.testing.assert_allclose(np.mean(actions), 0.5, atol=0.05)
 
 
@@ -294,8 +294,8 @@ def test_noise_explores_and_is_absent_from_evaluations(name):
         replace(config, streams=config.streams.clone(noise_scale=3.0)), epsilon_start=0.0, epsilon_end=0.0
     )
     obs = Observation(jax.random.normal(jax.random.key(0), (200, 2)))
-    tries = [agent.act(learner, obs, jax.random.key(k), explore=True)[0].tolist() for k in range(6)]
-    calm = [agent.act(learner, obs, jax.random.key(k), explore=False)[0].tolist() for k in range(6)]
+    tries = [decide(agent, learner, obs, jax.random.key(k), explore=True)[0].tolist() for k in range(6)]
+    calm = [decide(agent, learner, obs, jax.random.key(k), explore=False)[0].tolist() for k in range(6)]
     assert len(set(map(tuple, tries))) > 1
     assert len(set(map(tuple, calm))) == 1
     greedy = jnp.argmax(agent.returns(learner.params, obs).mean(), axis=-1)

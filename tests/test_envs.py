@@ -19,7 +19,7 @@ from rollax.envs.adapters import to_task
 from rollax.envs.check import check_environment
 from rollax.envs.protocol import reset_envs, step_envs
 from rollax.errors import ConfigError, EnvError
-from rollax.types import Box, Observation
+from rollax.types import Box, Decision, Observation
 
 
 def play(made, num_envs, steps, seed=0):
@@ -27,7 +27,7 @@ def play(made, num_envs, steps, seed=0):
     action = jnp.zeros((num_envs, made.players) if made.players else num_envs, jnp.int32)
 
     def step(envs, key):
-        envs, transition, episodes = step_envs(made, envs, action, (), key)
+        envs, transition, episodes = step_envs(made, envs, Decision(action), key)
         return envs, (transition, episodes)
 
     envs = reset_envs(made, jax.random.key(seed), num_envs)

@@ -95,7 +95,7 @@ def agent_and_env(preset):
 def test_every_preset_makes_a_plan(name):
     agent, env = agent_and_env(name)
     plan = make_plan(make_experiment(agent, env=env, preset=name))
-    assert plan.total > plan.warm_up >= 0
+    assert plan.schedule.total > plan.schedule.warm_up >= 0
 
 
 def test_an_agents_own_preset_serves_where_its_environment_has_none():

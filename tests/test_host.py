@@ -24,13 +24,13 @@ def run_outside(name, world, *, overlap, stops, interval=1, members=2, options=N
         host_task(world, interval), small(name, **changes), num_envs, length, overlap=overlap, **options
     )
     keys, hparams = seed_keys(*range(members)), stack_hparams(members, name)
-    programs = program.compile(keys, hparams)
-    state, _ = programs.init(keys, hparams)
+    running = program.compile(keys, hparams)
+    state, _ = running.begin(keys, hparams)
     if warm_up:
-        state, _ = programs.warm_up(state, jnp.int32(warm_up), LOG)
+        state, _ = running.repeat(state, jnp.int32(warm_up), LOG, learn=False)
     for stop in stops:
-        state, rows = programs.advance(state, jnp.int32(warm_up + stop), LOG)
-    programs.close()
+        state, rows = running.repeat(state, jnp.int32(warm_up + stop), LOG, learn=True)
+    running.close()
     return state, rows
 
 
@@ -108,11 +108,11 @@ def test_an_environment_that_breaks_ends_the_run_in_time(how, told):
     task = host_task(Frames(), seconds=1.0, breaks=30, how=how)
     program = host_program(task, small("pqn"), 4, 8)
     keys, hparams = seed_keys(0), stack_hparams(1, "pqn")
-    programs = program.compile(keys, hparams)
-    state, _ = programs.init(keys, hparams)
+    running = program.compile(keys, hparams)
+    state, _ = running.begin(keys, hparams)
     began = time.monotonic()
     with pytest.raises(EnvError, match=f"Frames .*{told}"):
-        programs.advance(state, jnp.int32(50), LOG)
+        running.advance_to(state, 50)
     assert time.monotonic() - began < 30
 
 

@@ -62,13 +62,13 @@ def test_a_chunk_makes_no_transfer_that_is_not_asked_for():
     """The state stays on the device: per chunk two numbers go in, and the rows that are fetched come out."""
     plan = small_plan()
     run = plan.program.compile(plan.keys, plan.hparams)
-    state, _ = run.init(plan.keys, plan.hparams)
-    log = jax.device_put(np.int32(plan.log))
+    state, _ = run.begin(plan.keys, plan.hparams)
+    log = jax.device_put(np.int32(plan.schedule.log))
     shapes = set()
     for stop in (10, 12, 40, 41):
         asked = jax.device_put(np.int32(stop))
         with jax.transfer_guard("disallow"):
-            state, rows = (run.warm_up if stop == 10 else run.advance)(state, asked, log)
+            state, rows = run.chunks[stop != 10](state, asked, log)
         shapes.add(jax.device_get(rows).shape)
     assert len(shapes) == 1
 

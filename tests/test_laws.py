@@ -188,15 +188,15 @@ def test_no_illegal_action_is_ever_taken(name):
 def test_a_chunk_moves_nothing_between_host_and_device(cartpole):
     program = make_program(cartpole, small("double"))
     keys, hparams = seed_keys(0), stack_hparams(1)
-    programs = program.compile(keys, hparams)
-    state, _ = programs.init(keys, hparams)
+    running = program.compile(keys, hparams)
+    state, _ = running.begin(keys, hparams)
     stop, later = jnp.int32(WARM_UP), jnp.int32(WARM_UP + 10)
     with jax.transfer_guard("disallow"):
-        state, _ = programs.warm_up(state, stop, LOG)
-        state, rows = programs.advance(state, later, LOG)
+        state, _ = running.chunks[False](state, stop, LOG)
+        state, rows = running.chunks[True](state, later, LOG)
         jax.block_until_ready(rows)
     assert int(state.iteration) == WARM_UP + 10
-    for compiled in (programs.warm_up, programs.advance):
+    for compiled in running.chunks.values():
         for word in ("callback", "infeed", "outfeed", "send(", "recv("):
             assert word not in compiled.as_text()
 

@@ -65,13 +65,16 @@ def test_a_player_that_is_known_only_later_acts_with_its_own_weights():
     apart, obs = agent.apart(learner), Observation(jax.random.normal(jax.random.key(5), (40, 3, 125)))
     assert isinstance(apart, Apart)
 
-    later = jax.jit(lambda player: agent.act_as(apart, player, obs, jax.random.key(0), explore=False)[0])
+    fresh = jnp.zeros(40, bool)
+    later = jax.jit(lambda player: agent.act_as(apart, player, (), obs, fresh, jax.random.key(0), explore=False)[0])
     acted = set()
     for player in range(3):
-        alone, _ = agent.agent.act(apart[player], obs, jax.random.fold_in(jax.random.key(0), player), explore=False)
+        key = jax.random.fold_in(jax.random.key(0), player)
+        alone = agent.agent.act(apart[player], (), obs, fresh, key, explore=False).action
         assert later(jnp.int32(player)).tolist() == alone.tolist()
         acted.add(tuple(alone.tolist()))
-        assert agent.act_as(apart, player, obs, jax.random.key(0), explore=False)[0].tolist() == alone.tolist()
+        known = agent.act_as(apart, player, (), obs, fresh, jax.random.key(0), explore=False)
+        assert known.action.tolist() == alone.tolist()
     assert len(acted) == 3  # they would do different things
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from probes import BOOTHS, Fair, Masked, task
-from training_tools import make_program, runner, seed_keys, small, solve, stack_hparams, start
+from training_tools import decide, make_program, runner, seed_keys, small, solve, stack_hparams, start
 
 from rollax.agents.names import AGENTS
 from rollax.agents.ppo import Lesson, PPOHParams, of_action
@@ -40,7 +40,7 @@ def lesson_of(agent, learner, seed=0, rows=16):
     keys = jax.random.split(jax.random.key(seed), 5)
     legal = jnp.array([[True, True, False], [True, False, False]])[jax.random.randint(keys[0], (rows,), 0, 2)]
     obs = Observation(jax.random.normal(keys[1], (rows, 2)), legal)
-    action, noted = agent.act(learner, obs, keys[2], explore=True)
+    action, noted, _ = decide(agent, learner, obs, keys[2], explore=True)
     old = noted.log_prob + 0.5 * jax.random.normal(keys[3], (rows,))
     value, advantage, target = 3 * jax.random.normal(keys[4], (3, rows))
     return Lesson(obs, action, old, value, advantage, target)
@@ -121,7 +121,7 @@ def test_targets_are_the_lambda_returns_of_true_successors(made, monkeypatch):
         agent.learn(learner, (), rollout, jax.random.key(0))
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout.next_obs)
     next_value = np.asarray(agent.judge(learner.params, flat)[1]).reshape(rollout.reward.shape)
-    value, reward = np.asarray(rollout.extras.value), 0.5 * np.asarray(rollout.reward)
+    value, reward = np.asarray(rollout.notes.value), 0.5 * np.asarray(rollout.reward)
     terminated, truncated = np.asarray(rollout.terminated), np.asarray(rollout.truncated)
     advantage, expected = np.zeros(value.shape[1]), np.zeros_like(value)
     for t in reversed(range(len(value))):
@@ -163,7 +163,7 @@ def test_nothing_has_moved_before_the_first_gradient_step(observations):
         state = jax.tree.map(lambda leaf: leaf[0] if leaf.ndim else leaf, state)
         _, rollout, _ = program.loop.collect(state.learner, state.envs, jax.random.key(3))
         log_policy, _ = program.loop.agent.judge(state.learner.params, flatten_time(rollout.obs))
-        ratio = jnp.exp(of_action(log_policy, rollout.action.reshape(-1)) - rollout.extras.log_prob.reshape(-1))
+        ratio = jnp.exp(of_action(log_policy, rollout.action.reshape(-1)) - rollout.notes.log_prob.reshape(-1))
         np.testing.assert_allclose(ratio, 1.0, atol=1e-5)
         _, _, metrics = learn(state.learner, state.memory, rollout, jax.random.key(1))
         assert abs(float(metrics["approx_kl"])) < 1e-5
@@ -179,7 +179,7 @@ def test_every_lesson_is_learnt_once_in_each_epoch(monkeypatch):
     with jax.disable_jit():
         agent.learn(learner, (), rollout, jax.random.key(0))
     assert len(seen) == 2 * agent.config.epochs
-    every = np.sort(np.asarray(rollout.extras.log_prob).reshape(-1))
+    every = np.sort(np.asarray(rollout.notes.log_prob).reshape(-1))
     orders = [np.concatenate([np.asarray(lesson.log_prob) for lesson in seen[at : at + 2]]) for at in (0, 2)]
     for order in orders:
         np.testing.assert_array_equal(np.sort(order), every)
@@ -242,10 +242,10 @@ def test_a_torso_that_knows_its_features_wants_them_raw():
 def test_evaluations_take_the_likeliest_action_or_draw():
     agent, learner, _ = collected(MASKED)
     obs = Observation(jnp.zeros((500, 2)), jnp.array([[True, True, False]] * 500))
-    calm = agent.act(learner, obs, jax.random.key(1), explore=False)[0]
+    calm = decide(agent, learner, obs, jax.random.key(1), explore=False)[0]
     assert len(set(calm.tolist())) == 1
     drawing = type(agent)(small("ppo", evaluation_draws=True), agent.spec)
-    assert set(drawing.act(learner, obs, jax.random.key(1), explore=False)[0].tolist()) == {0, 1}
+    assert set(decide(drawing, learner, obs, jax.random.key(1), explore=False)[0].tolist()) == {0, 1}
 
 
 def test_one_torso_or_two():
@@ -275,7 +275,7 @@ def test_every_probe():
         return np.asarray(agent.judge(learner.params, Observation(features(booth, *shown)))[1])
 
     def choices(booth, *shown, legal=None):
-        return agent.act(learner, Observation(features(booth, *shown), legal), jax.random.key(0), explore=False)[
+        return decide(agent, learner, Observation(features(booth, *shown), legal), jax.random.key(0), explore=False)[
             0
         ].tolist()
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from probes import BOOTHS, Choice, Endless, Fair, task
-from training_tools import returns, solve
+from training_tools import decide, returns, solve
 
 from rollax.agents.names import AGENTS
 from rollax.types import Observation
@@ -83,7 +83,7 @@ def test_every_probe(name):
     agent, learner = trained(name)
     legal = jnp.array([[True, False, False], [True, True, False]])
     obs = Observation(features("masked", [0, 0], [1, 0]), legal)
-    assert agent.act(learner, obs, jax.random.key(0), explore=False)[0].tolist() == [0, 1]
+    assert decide(agent, learner, obs, jax.random.key(0), explore=False)[0].tolist() == [0, 1]
     if name in ("c51", "rainbow"):
         assert_probabilities(returns(agent, learner, features("lottery", [1, 0])))
     if name in ("qr", "iqn", "irainbow"):

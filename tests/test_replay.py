@@ -12,7 +12,7 @@ from probes import Counter, task
 from rollax.envs.protocol import reset_envs, step_envs
 from rollax.memory.replay import PrioritizedReplay, UniformReplay
 from rollax.memory.ring import Batch, Row, pack, unpack
-from rollax.types import Discrete, EnvSpec, Observation, Transition
+from rollax.types import Decision, Discrete, EnvSpec, Observation, Transition
 
 DISCOUNT = 0.9
 
@@ -24,7 +24,7 @@ def fill(replay, made, spec, iterations):
     @jax.jit
     def iterate(state, envs, key):
         def step(envs, key):
-            envs, transition, _ = step_envs(made, envs, jnp.zeros(spec.num_envs, jnp.int32), (), key)
+            envs, transition, _ = step_envs(made, envs, Decision(jnp.zeros(spec.num_envs, jnp.int32)), key)
             return envs, transition
 
         envs, rollout = jax.lax.scan(step, envs, jax.random.split(key, spec.rollout_length))
@@ -327,7 +327,7 @@ def test_no_window_reaches_over_an_interruption(kind, rollout, n, stops):
     @jax.jit
     def iterate(state, envs):
         def step(envs, _):
-            envs, transition, _ = step_envs(made, envs, jnp.zeros(2, jnp.int32), (), jax.random.key(0))
+            envs, transition, _ = step_envs(made, envs, Decision(jnp.zeros(2, jnp.int32)), jax.random.key(0))
             return envs, transition
 
         envs, rollouts = jax.lax.scan(step, envs, length=rollout)

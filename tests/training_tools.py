@@ -119,3 +119,9 @@ def q_values(agent: Any, learner: Any, features: Any) -> jax.Array:
 def returns(agent: Any, learner: Any, features: Any) -> Any:
     """What the mean network says of observations with these features."""
     return agent.network.apply(learner.params, Observation(jnp.asarray(features, jnp.float32)).features)
+
+
+def decide(agent: Any, learner: Any, obs: Observation, key: jax.Array, *, explore: bool = False) -> Any:
+    """What an agent that remembers nothing does in the middle of episodes."""
+    rows = jax.tree.leaves(obs.features)[0].shape[0]
+    return agent.act(learner, (), obs, jnp.zeros(rows, bool), key, explore=explore)
