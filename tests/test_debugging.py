@@ -15,6 +15,7 @@ from rollax.envs import registry
 from rollax.errors import ConfigError, EnvError, NumericError, RollaxError
 from rollax.programs.debugging import Debug, check_keys
 from rollax.programs.plan import make_plan
+from rollax.runs.folder import RunFolder
 from rollax.runs.result import stored_params
 
 SMALL = {
@@ -38,7 +39,7 @@ def trained(folder, env="probes:constant", debug=None, **changes):
 
 def weights(result):
     plan = make_plan(result.experiment)
-    (path,) = (result.run_dir / "checkpoints").iterdir()
+    path, _ = RunFolder(result.run_dir).newest_good_checkpoint()
     return jax.tree.leaves(stored_params(path, plan.shapes()[0].learner.params, best=False))
 
 

@@ -73,7 +73,7 @@ def compare(programs, states, actions, keys):
 
 
 @pytest.mark.thorough
-@settings(max_examples=SCENARIOS, deadline=None)
+@settings(max_examples=SCENARIOS)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_action_of_a_crowded_game_is_as_written(programs, seed):
     """28 actions from one random scenario, legal or not."""

@@ -8,6 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
+from process_tools import HANGING
 
 import rollax
 from rollax.commands.cli import run_command
@@ -194,7 +195,8 @@ def browser():
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser: the extra `test`")
     with sync_api.sync_playwright() as driver:
         # Chromium does not start its sandbox as root, as containers run; the pages are our own.
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        patience = HANGING * 1_000  # in milliseconds
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=patience)
         yield opened
         opened.close()
 
@@ -202,6 +204,7 @@ def browser():
 @pytest.fixture
 def page(browser):
     opened = browser.new_page(viewport={"width": 1280, "height": 900})
+    opened.set_default_timeout(HANGING * 1_000)
     opened.complaints = []
     opened.on("console", lambda message: opened.complaints.append(message.text))
     opened.on("pageerror", lambda error: opened.complaints.append(str(error)))

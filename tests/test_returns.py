@@ -88,7 +88,7 @@ def test_projection_by_hand():
     np.testing.assert_allclose(project(atoms, probabilities, support), expected, atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(2, 9), st.floats(-2, 2), st.floats(0, 1))
 def test_projection_against_the_slow_one_and_rlax(seed, atoms, reward, discount):
     rng = np.random.default_rng(seed)

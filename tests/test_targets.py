@@ -61,7 +61,7 @@ def test_discount_zero_and_one():
     np.testing.assert_allclose(n_step(*as_arrays([3, 5], nothing, nothing), 1.0).reward[0], 8.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_against_the_reference(data):
     n = data.draw(st.integers(1, 6))
@@ -130,7 +130,7 @@ def test_lambda_zero_and_one():
     np.testing.assert_allclose(lambda_returns(reward, next_value, never, never, 0.5, 1.0), [7.0, 12.0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_lambda_returns_against_the_reference(data):
     n = data.draw(st.integers(1, 6))
