@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,7 +27,8 @@ def numbered(first, count):
     """Transitions that carry their number."""
     numbers = np.arange(first, first + count)
     shown = Observation(numbers[:, None].astype(np.float32))
-    return Batch(shown, numbers, numbers.astype(np.float32), np.ones(count), shown)
+    columns: Any = (numbers, numbers.astype(np.float32), np.ones(count))
+    return Batch(shown, *columns, shown)
 
 
 def test_transitions_are_drawn_by_priority_and_old_ones_leave():

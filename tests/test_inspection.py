@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from rollax.programs.program import nbytes
 from rollax.tools.inspection import memory, profiling, programs, showing
 from rollax.tools.inspection.differences import difference
 
-SMALL = {
+SMALL: Any = {
     "preset": "none",
     "env": "probes:constant",
     "num_envs": 8,

@@ -100,7 +100,11 @@ def test_no_file_names_a_registry():
         pytest.skip("this is no git checkout")
     for name in tracked:
         path = ROOT / name
-        if path.suffix in {".toml", ".txt", ".lock", ".cfg", ".cff", ".yml", ".yaml", ""} and path.name != "LICENSE" and path.exists():
+        if (
+            path.suffix in {".toml", ".txt", ".lock", ".cfg", ".cff", ".yml", ".yaml", ""}
+            and path.name != "LICENSE"
+            and path.exists()
+        ):
             assert "://" not in path.read_text(), name
 
 

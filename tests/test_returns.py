@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -226,7 +228,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_targets_and_priorities_get_no_gradient(kind):
-    make = EXAMPLES[kind]
+    make: Any = EXAMPLES[kind]
     now, later = jax.random.normal(jax.random.key(0), (2, 3, 4))
 
     def total(now, later, what):

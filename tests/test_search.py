@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,13 +15,13 @@ from process_tools import command, run
 import rollax
 from rollax.commands.cli import run_command
 from rollax.errors import ConfigError
-from rollax.experiment.experiment import Member, leaves, make_experiment
+from rollax.experiment.experiment import Member, from_json, leaves, make_experiment
 from rollax.runs.checkpoint import params_sha256
 from rollax.search.arena import Arena, with_rungs
 from rollax.search.space import read_space
 from rollax.search.sweep import members_of, sweep
 
-SMALL = {
+SMALL: Any = {
     "preset": "none", "num_envs": 4, "hidden": (8,), "capacity": 400, "batch_size": 8, "warm_up_steps": 40,
     "steps": 1_200, "eval_episodes": 3,
 }  # fmt: skip
@@ -162,7 +163,7 @@ def test_a_sweep(method, tmp_path):
     if method == "pbt":
         first = {row.numbers["learning_rate"] for row in found.rows[:4]}
         assert {row.numbers["learning_rate"] for row in found.rows[-4:]} != first
-    best = rollax.experiment.experiment.from_json(json.loads((tmp_path / "best.json").read_text()))
+    best = from_json(json.loads((tmp_path / "best.json").read_text()))
     assert {leaf.name: leaf.value for leaf in leaves(best)}["learning_rate"] == found.best["learning_rate"]
     assert len((tmp_path / "trials.csv").read_text().splitlines()) == 1 + len(found.rows)
 

@@ -85,7 +85,7 @@ def test_against_rlax():
     values = rng.normal(size=n).astype(np.float32)
     ours = n_step(jnp.array([reward]), jnp.zeros((1, n), bool), jnp.zeros((1, n), bool), 0.97)
     theirs = rlax.n_step_bootstrapped_returns(jnp.array(reward), jnp.full(n, 0.97), jnp.array(values), n)
-    np.testing.assert_allclose(ours.reward[0] + ours.discount[0] * values[-1], theirs[0], rtol=1e-5)
+    np.testing.assert_allclose(ours.reward[0] + ours.discount[0] * values[-1], jnp.asarray(theirs)[0], rtol=1e-5)
 
 
 def lambda_reference(reward, next_value, terminated, truncated, discount, lam):
