@@ -31,13 +31,15 @@ for name in (
 ):
     os.environ.setdefault(name, "600")
 
+THOROUGH = os.environ.get("ROLLAX_THOROUGH", "0") != "0"
+
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "thorough: repeats a test for more cases; ROLLAX_THOROUGH=1 runs it")
 
 
 def pytest_collection_modifyitems(items):
-    if os.environ.get("ROLLAX_THOROUGH", "0") != "0":
+    if THOROUGH:
         return
     skip = pytest.mark.skip(reason="more cases of a test that runs; ROLLAX_THOROUGH=1 runs them all")
     for item in items:
