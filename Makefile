@@ -1,4 +1,5 @@
 # `make train` does the main job, `make test` runs every check, `make docs` builds the site.  All make .venv first.
+# `ROLLAX_THOROUGH=1 make test` runs more cases of the tests, as .ci/run does; `make test WORKERS=16` suits more cores.
 # `make browser` gives the tests of reports a Chromium, where Debian's packages can be installed.
 PYTHON ?= python3
 BIN := .venv/bin

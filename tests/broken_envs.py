@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -12,7 +13,7 @@ class Breaks(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, how, after=400):
+    def __init__(self, how: str, after: int = 400):
         self.how, self.after, self.steps = how, after, 0
 
     def reset(self, *, seed=None, options=None):
@@ -28,11 +29,20 @@ class Breaks(gymnasium.Env):
         return np.zeros(3, np.float32), 1.0, self.steps % 20 == 0, False, {}
 
 
+def make_odd(**_: Any) -> gymnasium.Env:
+    return Odd()
+
+
+def make_breaking(how: str = "raise", **_: Any) -> gymnasium.Env:
+    return Breaks(how)
+
+
 class Odd(gymnasium.Env):
     """Shows several arrays; its actions are 1 and 2, and so are its rewards."""
 
+    flag: Any = bool  # Gymnasium takes it, and its types do not say so
     observation_space = gymnasium.spaces.Dict(
-        {"flags": gymnasium.spaces.Box(0, 1, (2,), bool), "place": gymnasium.spaces.Box(-9, 9, (3,), np.float64)}
+        {"flags": gymnasium.spaces.Box(0, 1, (2,), flag), "place": gymnasium.spaces.Box(-9, 9, (3,), np.float64)}
     )
     action_space = gymnasium.spaces.Discrete(2, start=1)
 
@@ -49,6 +59,6 @@ class Odd(gymnasium.Env):
         return self.observe(), float(action), False, False, {}
 
 
-gymnasium.register("Odd-v0", entry_point=Odd, max_episode_steps=4)
-gymnasium.register("Raises-v0", entry_point=lambda: Breaks("raise"), max_episode_steps=100)
-gymnasium.register("Hangs-v0", entry_point=lambda: Breaks("hang"), max_episode_steps=100)
+gymnasium.register("Odd-v0", entry_point=make_odd, max_episode_steps=4)
+gymnasium.register("Raises-v0", entry_point=make_breaking, max_episode_steps=100, kwargs={"how": "raise"})
+gymnasium.register("Hangs-v0", entry_point=make_breaking, max_episode_steps=100, kwargs={"how": "hang"})

@@ -1,4 +1,4 @@
-"""Shared by all tests: the probes on the path, and compiled programs kept between runs."""
+"""Shared by all tests: the probes on the path, compiled programs kept between runs, and nobody who hurries them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -17,13 +18,28 @@ if version("jax").startswith("0.10."):  # another version may not know this one,
     FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 
+# No test says how fast the machine must be: neither how long an example takes, nor how soon others' processes start.
+hypothesis.settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("patient")
+for name in (
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S",
+    "RAY_gcs_server_request_timeout_seconds",
+    "RAY_worker_register_timeout_seconds",
+    "WANDB__SERVICE_WAIT",
+):
+    os.environ.setdefault(name, "600")
+
+THOROUGH = os.environ.get("ROLLAX_THOROUGH", "0") != "0"
+
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "thorough: repeats a test for more cases; ROLLAX_THOROUGH=1 runs it")
 
 
 def pytest_collection_modifyitems(items):
-    if "ROLLAX_THOROUGH" in os.environ:
+    if THOROUGH:
         return
     skip = pytest.mark.skip(reason="more cases of a test that runs; ROLLAX_THOROUGH=1 runs them all")
     for item in items:

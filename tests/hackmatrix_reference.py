@@ -246,7 +246,7 @@ def place_scenario_block(cell: Cell, entry: dict[str, Any]) -> None:
     question = entry["type"] == "question"
     holds_program = entry["type"] == "program" or (question and (name is not None or index is not None))
     if holds_program:
-        program = PROGRAM_NAMES.index(name) if name is not None else index - FIRST_PROGRAM
+        program = PROGRAM_NAMES.index(name) if name is not None else entry["programActionIndex"] - FIRST_PROGRAM
         cell.become_program(program, entry.get("spawnCount", 2), question)
     else:
         points = entry.get("points", 5)

@@ -84,11 +84,12 @@ def to_reference(state: State, *, with_history: bool = True) -> reference.Game:
         turns, kind, *flags = (told[name][cell] for name in told)
         game.transmissions.append(reference.Transmission(*divmod(cell, 6), turns, ENEMY_NAMES[kind], *flags))
     if not with_history:
-        game.history = [None] * int(state.history.count)
+        nothing: list[Any] = [None]
+        game.history = nothing * int(state.history.count)
     else:
         depth, count, head = len(state.history.rows), int(state.history.count), int(state.history.head)
         places = [(head - 1 - back) % depth for back in reversed(range(count))]
-        game.history = [snapshot_of(state, state.history.rows[place]) for place in places]
+        game.history = [snapshot_of(state, np.asarray(state.history.rows[place])) for place in places]
     return game
 
 
@@ -122,7 +123,7 @@ class SameDice(reference.Dice):
         self.game, self.after = game, after
         self.orders = 0
         self.new_stage = None
-        self.spawned = None
+        self.spawned: reference.Transmission | None = None
 
     def order(self, enemies):
         words = self.words[self.orders * MAX_ENEMIES :]
@@ -139,10 +140,12 @@ class SameDice(reference.Dice):
         chosen = max(
             cells, key=lambda cell: ((words[6 * cell[0] + cell[1]] & (2**31 - 1)) >> 2, -6 * cell[0] - cell[1])
         )
-        self.spawned = reference.Transmission(*chosen, 1, ENEMY_NAMES[words[6 * chosen[0] + chosen[1]] & 3])
+        row, col = chosen
+        self.spawned = reference.Transmission(row, col, 1, ENEMY_NAMES[words[6 * row + col] & 3])
         return chosen
 
     def spawn_type(self):
+        assert self.spawned is not None
         return self.spawned.type
 
     def warp_target(self, targets):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +25,8 @@ from rollax.runs.folder import RunFolder
 from rollax.tracing import DATA
 from rollax.types import Discrete, EnvSpec, Observation
 
-SMALL = {"env": "CartPole-v1", "preset": "none", "eval_episodes": 4, "steps": 2_048}
-AGENTS = {
+SMALL: dict[str, Any] = {"env": "CartPole-v1", "preset": "none", "eval_episodes": 4, "steps": 2_048}
+AGENTS: dict[str, dict[str, Any]] = {
     "double": {"capacity": 512, "warm_up_steps": 256, "batch_size": 32},
     "prioritized": {"capacity": 512, "warm_up_steps": 256, "batch_size": 32},
     "ppo": {"rollout_length": 16, "observations": "normalized", "rewards": "normalized", "eval_episodes": 5},

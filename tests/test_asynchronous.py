@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
-import time
+from typing import Any
 
 import jax
 import numpy as np
+import psutil
 import pytest
+from process_tools import HANGING, rollax, surroundings, wait_for
 
 from rollax.commands.cli import run_command
 from rollax.errors import PREEMPTED
@@ -26,7 +27,8 @@ def numbered(first, count):
     """Transitions that carry their number."""
     numbers = np.arange(first, first + count)
     shown = Observation(numbers[:, None].astype(np.float32))
-    return Batch(shown, numbers, numbers.astype(np.float32), np.ones(count), shown)
+    columns: Any = (numbers, numbers.astype(np.float32), np.ones(count))
+    return Batch(shown, *columns, shown)
 
 
 def test_transitions_are_drawn_by_priority_and_old_ones_leave():
@@ -98,32 +100,24 @@ def test_what_does_not_go_with_actors_is_refused(flags, told, capsys):
 
 def lose_an_actor(running, metrics, told):
     """Kills one when there is something to log, so that it has surely begun, and waits until the run has noticed."""
-
-    def wait_for(condition):
-        deadline = time.monotonic() + 240  # on a busy machine Ray's processes take their time
-        while not condition():
-            assert running.poll() is None, told.read_text()
-            assert time.monotonic() < deadline, "it never happened"
-            time.sleep(0.1)
-
-    wait_for(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 5)
-    found = subprocess.run(["pgrep", "-f", "^ray::Actor.run"], capture_output=True, text=True, check=False)
-    subprocess.run(["kill", "-9", found.stdout.split()[0]], check=True)
-    wait_for(lambda: "an actor was lost" in told.read_text())
+    wait_for(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 5, running)
+    below = psutil.Process(running.pid).children(recursive=True)  # other runs may have actors on this machine
+    next(process for process in below if process.cmdline()[:1] == ["ray::Actor.run"]).kill()
+    wait_for(lambda: "an actor was lost" in told.read_text(), running)
 
 
 def test_a_run_goes_on_without_an_actor_and_can_be_played(tmp_path):
     """One actor is killed on the way; the run says so, replaces it, and goes on until it is asked to stop."""
     flags = "--preset none --num-envs 4 --rollout-length 4 --hidden 8 --capacity 1600 --batch-size 8 --warm-up-steps 64"
     more = f"--steps {10**8} --log-steps 400 --eval-episodes 4 --actors 2 --run-dir {tmp_path / 'run'}"
-    command = [sys.executable, "-m", "rollax", "train", "apex", *flags.split(), *more.split()]
+    command = rollax("train", "apex", *flags.split(), *more.split())
     told = tmp_path / "told.txt"
     with told.open("w") as err:
-        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err)
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err, env=surroundings())
     try:
         lose_an_actor(running, tmp_path / "run" / "metrics.csv", told)
         running.send_signal(signal.SIGTERM)
-        assert running.wait(timeout=120) == PREEMPTED, told.read_text()
+        assert running.wait(HANGING) == PREEMPTED, told.read_text()
     finally:
         running.kill()
     folder = RunFolder(tmp_path / "run")

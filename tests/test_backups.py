@@ -36,7 +36,7 @@ def test_illegal_actions_have_no_part_in_the_soft_policy():
     pair = np.exp(np.array([1.0, 2.0]) / 2)
     pair /= pair.sum()
     np.testing.assert_allclose(got.policy[0, [0, 2]], pair, rtol=1e-5)
-    np.testing.assert_allclose(got.bonus[0], -2 * np.sum(pair * np.log(pair)), rtol=1e-5)
+    np.testing.assert_allclose(jnp.asarray(got.bonus)[0], -2 * np.sum(pair * np.log(pair)), rtol=1e-5)
     alone = backup.follow(Q, Observation(Q, jnp.array([[True, False, False]] * 2)))
     np.testing.assert_allclose(alone.bonus, 0.0, atol=1e-6)
 

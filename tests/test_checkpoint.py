@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from rollax.errors import CheckpointError, ConfigError
 from rollax.runs import checkpoint
 from rollax.runs.folder import Lock, RunFolder, Table
 
-TREE = {
+TREE: dict[str, Any] = {
     "scalar": jnp.int32(7),
     "flags": jnp.array([True, False]),
     "bytes": jnp.arange(5, dtype=jnp.uint8),
@@ -94,6 +95,7 @@ def test_the_newest_whole_checkpoint_is_used(tmp_path, capsys):
         folder.save_checkpoint(step, TREE, {"step": step}, keep=3)
     (folder.checkpoints / "30" / "arrays.safetensors").write_bytes(b"")
     path, meta = folder.newest_good_checkpoint()
+    assert path is not None
     assert (path.name, meta["step"]) == ("20", 20)
     assert "arrays.safetensors is damaged; the checkpoint of step 20 is used" in capsys.readouterr().err
     folder.newest_good_checkpoint(set_aside=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
-import sys
-import time
 
 import pytest
+from process_tools import launch, output_of, wait_for
 
 from rollax.commands.cli import run_command
 from rollax.errors import ConfigError, ResourceError
@@ -30,39 +28,31 @@ def free_port() -> int:
             return port
 
 
-def start(*arguments: str) -> list[subprocess.Popen]:
+def start(*arguments: str) -> list[subprocess.Popen[str]]:
     """The same command as two processes."""
-    port = free_port()
-
-    def one(index: int) -> subprocess.Popen:
-        place = ["--coordinator", f"127.0.0.1:{port}", "--num-processes", "2", "--process-id", str(index)]
-        command = [sys.executable, "-m", "rollax", *arguments, *place]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
-
-    return [one(0), one(1)]
+    place = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
+    return [launch(*arguments, *place, "--process-id", index) for index in range(2)]
 
 
 def test_a_lost_process_is_named_and_two_learn_the_same(tmp_path):
     folder = RunFolder(tmp_path / "run")
     flags = ["--preset", "none", "--num-envs", "4", "--hidden", "8", "--capacity", "400", "--batch-size", "8"]
-    grids = ["--checkpoint-seconds", "0", "--chunk-seconds", "0.2", "--steps", "40000000", "--eval-steps", "20000000"]
-    first, second = start("train", "double", *flags, *grids, "--run-dir", str(folder.path))
-    deadline = time.monotonic() + 120
-    while not folder.checkpoint_steps() and time.monotonic() < deadline and first.poll() is None:
-        time.sleep(0.1)
+    grids = ["--checkpoint-seconds", "0", "--chunk-seconds", "0.2"]
+    endless = ["--steps", str(10**9), "--eval-steps", str(10**9)]
+    first, second = start("train", "double", *flags, *grids, *endless, "--run-dir", str(folder.path))
+    wait_for(lambda: bool(folder.checkpoint_steps()), first)
     second.kill()
-    killed = time.monotonic()
-    told = first.communicate(timeout=60)[1]
-    assert time.monotonic() - killed < 10
-    assert first.returncode == 6, told
-    assert "process 1 is gone" in told
+    _, error = output_of(first)
+    assert first.returncode == 6, error
+    # "is gone": it hung up, and was missed at once, not after it had been silent for a while.
+    assert any(line.startswith("rollax: process 1 is gone;") for line in error.splitlines()), error
     reached = max(folder.checkpoint_steps())
     config = folder.config.read_text()
     folder.config.write_text(re.sub(r'"steps": \d+', f'"steps": {reached + 400}', config, count=1))
     both = start("resume", str(folder.path))
-    said = [process.communicate(timeout=120) for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    hashes = [out.splitlines()[-1].rpartition(" ")[2] for out, _ in said]
+    outputs = [output_of(process) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    hashes = [out.splitlines()[-1].rpartition(" ")[2] for out, _ in outputs]
     assert hashes[0] == hashes[1]
     assert len(hashes[0]) == 64
     assert folder.read_summary()["status"] == "finished"
@@ -72,7 +62,7 @@ def test_a_lost_process_is_named_and_two_learn_the_same(tmp_path):
 def test_doctor_takes_a_mean_over_processes():
     both = start("doctor", "--distributed")
     for process in both:
-        out, err = process.communicate(timeout=60)
+        out, err = output_of(process)
         assert "1.5 over 2 devices, right" in out, err
 
 

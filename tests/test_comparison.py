@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +40,8 @@ def hunt(**changes):
 def both():
     """One player's agent in JAX with a full batch, and the same weights in PyTorch."""
     plan = make_plan(hunt())
-    agent = plan.program.loop.agent.agent
+    players: Any = plan.program.loop.agent
+    agent = players.agent
     hparams = jax.tree.map(lambda leaf: leaf[0], plan.hparams)
     learner, _ = jax.jit(agent.init)(jax.random.key(3), hparams)
     target = jax.jit(agent.init)(jax.random.key(4), hparams)[0].params
@@ -268,7 +270,7 @@ def test_one_agent_after_the_other_is_the_whole_program_to_the_last_bit(timing, 
 @pytest.mark.thorough
 def test_epsilon_can_be_held_and_given_back():
     mode = JaxParallel(hunt(**SMALL))
-    agent = mode.agent.agent
+    agent: Any = mode.agent.agent
     for share, expected in ((0.25, 0.25), (None, 0.999**4)):
         mode.epochs(2, share)
         learner = jax.tree.map(lambda leaf: leaf[0], mode.state.learner)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import mistaken_envs
 import numpy as np
@@ -15,9 +17,10 @@ from rollax.envs import registry
 from rollax.errors import ConfigError, EnvError, NumericError, RollaxError
 from rollax.programs.debugging import Debug, check_keys
 from rollax.programs.plan import make_plan
+from rollax.runs.folder import RunFolder
 from rollax.runs.result import stored_params
 
-SMALL = {
+SMALL: Any = {
     "preset": "none",
     "num_envs": 4,
     "hidden": (8,),
@@ -38,7 +41,8 @@ def trained(folder, env="probes:constant", debug=None, **changes):
 
 def weights(result):
     plan = make_plan(result.experiment)
-    (path,) = (result.run_dir / "checkpoints").iterdir()
+    path, _ = RunFolder(result.run_dir).newest_good_checkpoint()
+    assert path is not None
     return jax.tree.leaves(stored_params(path, plan.shapes()[0].learner.params, best=False))
 
 
@@ -89,22 +93,28 @@ def test_a_mistake_is_found_with_its_line(env, debug, kind, message, tmp_path):
     with pytest.raises(kind, match=message.format(file=".*mistaken_envs.py", line=line)) as caught:
         trained(tmp_path / "run", env=f"mistaken_envs:{env}", debug=debug)
     assert len(str(caught.value).splitlines()) == 1
-    assert not jax.config.jax_debug_nans
-    assert not jax.config.jax_check_tracer_leaks
+    assert not jax.config.values["jax_debug_nans"]
+    assert not jax.config.values["jax_check_tracer_leaks"]
 
 
 @pytest.mark.parametrize("name", ["double", "rainbow", "pqn", "ppo", *(
     pytest.param(name, marks=pytest.mark.thorough) for name in AGENTS if name not in ("double", "rainbow", "pqn", "ppo")
 )])  # fmt: skip
 def test_no_agent_uses_a_key_twice(name):
-    program = make_program(registry.make("CartPole-v1"), small(name), rollout_length=ROLLOUT.get(name, 1))
+    program = make_program(registry.make_inside("CartPole-v1"), small(name), rollout_length=ROLLOUT.get(name, 1))
     check_keys(program.loop, seed_keys(0), stack_hparams(1, name))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_in_order_passes_the_check(name, tmp_path):
-    sizes = {"num_envs": 4, "hidden": (8,), "preset": "none", "eval_episodes": 2, "max_episode_steps": 10}
+    sizes: dict[str, Any] = {
+        "num_envs": 4,
+        "hidden": (8,),
+        "preset": "none",
+        "eval_episodes": 2,
+        "max_episode_steps": 10,
+    }
     own = {"capacity": 400, "batch_size": 8, "warm_up_steps": 40, "steps": 80}
     fresh = {"rollout_length": 8, "minibatches": 2, "steps": 96}
     sizes |= fresh if name in ROLLOUT else own

@@ -212,7 +212,7 @@ def test_an_environment_of_ones_own(tmp_path, monkeypatch, capsys):
     assert run_command("check-env", ["corridor:Corridor"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "ok"
     train = "double --env corridor:Corridor --seeds 2 --steps 20000 --eval-episodes 10 --run-dir run"
-    assert run_command("train", train.split()) == 0
+    assert run_command("train", [*train.split()]) == 0
     rows = capsys.readouterr().out.splitlines()
     assert [float(line.split()[2]) for line in rows if line.strip().endswith("finished")] == [1.0, 1.0]
 
@@ -225,7 +225,7 @@ def test_a_game_from_plain_data(tmp_path, monkeypatch, capsys):
 
 
 def test_links_lead_somewhere():
-    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")):
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} -> {target}"
 
@@ -260,9 +260,9 @@ class Links(HTMLParser):
         self.leads, self.loads, self.places = [], [], {""}
         self.feed(text)
 
-    def handle_starttag(self, tag, attributes):
-        named = dict(attributes)
-        self.places.add(named.get("id"))
+    def handle_starttag(self, tag, attrs):
+        named = dict(attrs)
+        self.places.add(named.get("id") or "")
         if tag == "a" and named.get("href"):
             self.leads.append(named["href"])
         elif tag in ("link", "script", "img", "iframe"):
@@ -295,13 +295,10 @@ def test_the_site_builds_without_a_warning_and_its_links_lead_somewhere(tmp_path
                 assert unquote(parts.fragment) in pages[target].places, f"{path.name} -> {url}"
 
 
-def test_formulas_are_drawn(tmp_path):
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        from mkdocs_hooks import on_page_content
-    finally:
-        sys.path.pop(0)
-    shown = on_page_content('<p><span class="arithmatex">\\(\\tfrac12 Q_\\theta\\)</span></p>')
+def test_formulas_are_drawn(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    hooks = importlib.import_module("mkdocs_hooks")
+    shown = hooks.on_page_content('<p><span class="arithmatex">\\(\\tfrac12 Q_\\theta\\)</span></p>')
     assert "arithmatex" not in shown
     assert shown.count("<svg") == 1
     assert "currentcolor" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -139,7 +140,7 @@ def test_max_grad_norm_scales_the_whole_gradient():
     rule = make_optimizer("adam", DQNHParams(max_grad_norm=1.0, learning_rate=1.0))
     clip = optax.clip_by_global_norm(1.0)
     gradient = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([4.0])}
-    clipped, _ = clip.update(gradient, clip.init(gradient))
+    clipped: Any = clip.update(gradient, clip.init(gradient))[0]
     np.testing.assert_allclose(optax.global_norm(clipped), 1.0, rtol=1e-6)
     np.testing.assert_allclose(clipped["a"][0] / clipped["b"][0], 0.75, rtol=1e-6)
     # Adam's first step is the sign of the gradient, so the chain is seen in its second moment instead.
@@ -153,7 +154,7 @@ def test_adam_and_rmsprop_by_hand():
     gradient = {"w": jnp.array([0.5])}
     for optimizer in ("adam", "rmsprop"):
         rule = make_optimizer(optimizer, DQNHParams(learning_rate=0.1, optimizer_eps=0.01, max_grad_norm=100.0))
-        update, _ = rule.update(gradient, rule.init(gradient))
+        update: Any = rule.update(gradient, rule.init(gradient))[0]
         if optimizer == "adam":
             expected = -0.1 * 0.5 / (0.5 + 0.01)
         else:  # centred: the mean and the mean square both start at 0 and move by 0.05
@@ -173,7 +174,8 @@ def test_schedules_are_linear_in_environment_steps():
     sizes = []
     for steps in (0.0, 50.0, 100.0, 500.0):
         rule = make_optimizer("adam", hparams, steps)
-        sizes.append(float(-rule.update(gradient, rule.init(gradient))[0]["w"][0]))
+        update: Any = rule.update(gradient, rule.init(gradient))[0]
+        sizes.append(float(-update["w"][0]))
     np.testing.assert_allclose(sizes, [0.1, 0.075, 0.05, 0.05], rtol=1e-4)
 
 
@@ -251,7 +253,7 @@ def test_every_pass_of_the_loss_has_keys_of_its_own(name, monkeypatch):
     noises, levels = [], []
     real = type(agent).returns
 
-    def recorded(self, params, obs, noise=None, level=None):
+    def recorded(self, params, obs, noise: Any = None, level: Any = None):
         noises.append(tuple(jax.random.key_data(noise).tolist()))
         levels.append(tuple(jax.random.key_data(noise if level is None else level).tolist()))
         return real(self, params, obs, noise, level)

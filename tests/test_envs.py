@@ -57,7 +57,7 @@ def test_episode_sums_are_of_whole_episodes():
 
 
 def test_cartpole_truncates_at_its_limit_and_not_before():
-    made = registry.make("CartPole-v1")
+    made = registry.make_inside("CartPole-v1")
     assert made.truncation_interval == 500
     state = made.reset(jax.random.key(0))[1].replace(x=0.0, x_dot=0.0, theta=0.0, theta_dot=0.0, time=499)
     step = made.step(jax.random.key(1), state, jnp.int32(0))
@@ -78,7 +78,7 @@ def test_every_discrete_gymnax_environment_can_be_named(name):
 
 
 def test_numbers_as_observations_become_flags():
-    made = registry.make("FrozenLake-misc")
+    made = registry.make_inside("FrozenLake-misc")
     obs, _ = made.reset(jax.random.key(0))
     assert obs.features.shape == (16,)
     assert float(obs.features.sum()) == 1
@@ -118,7 +118,7 @@ def test_wrong_names_are_answered_with_the_right_one(name, message):
 
 
 def test_an_environment_of_ones_own():
-    made = registry.make("probes:Constant")
+    made = registry.make_inside("probes:Constant")
     assert isinstance(made.env, Constant)
     assert made.num_actions == 2
 
@@ -237,7 +237,9 @@ def test_check_env_notices_what_is_remembered():
             return obs + len(counts), state
 
     counts: list[int] = []
-    sys.modules["remembers"] = types.SimpleNamespace(make=Remembers)
+    module: Any = types.ModuleType("remembers")
+    module.make = Remembers
+    sys.modules["remembers"] = module
     with pytest.raises(EnvError, match="reset with the same key gives different observations"):
         check_environment("remembers:make", 5)
 

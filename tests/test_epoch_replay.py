@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +14,9 @@ from rollax.memory.epochs import EpochReplay
 from rollax.types import Discrete, EnvSpec, Observation, Transition
 
 STACK = 3
-REFERENCE = {"gap_fill": "stale", "gap_size": 0, "nstep_mode": "discount_only", "sample_index": "physical"}
+REFERENCE: Any = {"gap_fill": "stale", "gap_size": 0, "nstep_mode": "discount_only", "sample_index": "physical"}
 BRANCH = EpochReplay(capacity=11, **REFERENCE)
-RELEASED = EpochReplay(capacity=11, **(REFERENCE | {"gap_size": 1}))
+RELEASED = replace(BRANCH, gap_size=1)
 
 
 def spec(stack=STACK, size=1, length=4):

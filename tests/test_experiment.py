@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,11 @@ from rollax.networks.torsos import MLP
 from rollax.programs.plan import check_memory, make_plan
 
 
+def choices(*agent: str, **values: Any) -> Any:
+    """The parts and choices of an experiment."""
+    return make_experiment(*agent, **values).choices
+
+
 def test_leaves_have_unique_names_and_every_one_is_explained():
     names = [leaf.name for leaf in leaves(Experiment())]
     assert len(names) == len(set(names))
@@ -43,29 +49,29 @@ def test_an_experiment_survives_its_file():
 
 
 def test_presets_apply_by_themselves_and_flags_override_them():
-    assert make_experiment("double").choices.replay.n_step == PRESETS["double/CartPole-v1"]["n_step"]
-    assert make_experiment("double", n_step=5).choices.replay.n_step == 5
-    assert make_experiment("double", preset="none").choices.replay.n_step == 1
-    assert make_experiment("double", env="Catch-bsuite").choices.replay.n_step == 1
-    assert make_experiment("double", env="Catch-bsuite", preset="double/CartPole-v1").choices.replay.n_step == 3
+    assert choices("double").replay.n_step == PRESETS["double/CartPole-v1"]["n_step"]
+    assert choices("double", n_step=5).replay.n_step == 5
+    assert choices("double", preset="none").replay.n_step == 1
+    assert choices("double", env="Catch-bsuite").replay.n_step == 1
+    assert choices("double", env="Catch-bsuite", preset="double/CartPole-v1").replay.n_step == 3
 
 
 def test_an_environment_asks_what_fits_the_agent():
     """C51's support covers the returns of the task, whichever way its head came; other agents never hear of it."""
     for made in (
-        make_experiment("c51", env="Acrobot-v1"),
-        make_experiment("double", env="Acrobot-v1", head="categorical"),
+        choices("c51", env="Acrobot-v1"),
+        choices("double", env="Acrobot-v1", head="categorical"),
     ):
-        assert (made.choices.head.value_min, made.choices.head.value_max) == (-100.0, 0.0)
-    assert make_experiment("double", head="categorical").choices.head.value_max == 100.0
-    assert make_experiment("c51", env="Acrobot-v1", value_min=-50.0).choices.head.value_min == -50.0
-    assert make_experiment("c51", env="Acrobot-v1", preset="none").choices.head.value_min == -10.0
-    assert part_name("torso", make_experiment("rainbow", env="Breakout-MinAtar").choices.torso) == "minatar"
-    assert part_name("torso", make_experiment("rainbow", env="Breakout-MinAtar", torso="mlp").choices.torso) == "mlp"
+        assert (made.head.value_min, made.head.value_max) == (-100.0, 0.0)
+    assert choices("double", head="categorical").head.value_max == 100.0
+    assert choices("c51", env="Acrobot-v1", value_min=-50.0).head.value_min == -50.0
+    assert choices("c51", env="Acrobot-v1", preset="none").head.value_min == -10.0
+    assert part_name("torso", choices("rainbow", env="Breakout-MinAtar").torso) == "minatar"
+    assert part_name("torso", choices("rainbow", env="Breakout-MinAtar", torso="mlp").torso) == "mlp"
 
 
 def test_a_part_may_be_given_itself():
-    made = make_experiment("double", head=CategoricalHead(21, -3.0, 3.0))
+    made: Any = make_experiment("double", head=CategoricalHead(21, -3.0, 3.0))
     assert made.choices.head == CategoricalHead(21, -3.0, 3.0)
     assert from_json(json.loads(json.dumps(to_json(made)))) == made
     with pytest.raises(ConfigError, match="pqn has no head"):
@@ -104,7 +110,7 @@ def test_an_agents_own_preset_serves_where_its_environment_has_none():
     assert (there.loop.num_envs, there.loop.rollout_length, there.steps) == (256, 128, 10_000_000)
     assert there.hparams.entropy_weight == 0.1
     assert make_experiment("ppo", env="CartPole-v1").loop.num_envs != 256
-    flat = make_experiment("ppo", env="HackMatrix-v0", preset="ppo")
+    flat: Any = make_experiment("ppo", env="HackMatrix-v0", preset="ppo")
     assert isinstance(flat.choices.torso, MLP)
     assert flat.choices.torso.hidden == (256, 256)
 
@@ -185,11 +191,11 @@ def test_wrong_files_are_explained(data, message):
 
 def test_a_part_in_a_file_is_the_part_of_the_command_line():
     """It keeps what was changed in the part that it replaces."""
-    filed = from_json({"agent": "pqn", "choices": {"torso": {"part": "minatar"}}})
-    assert filed.choices.torso == make_experiment("pqn", preset="none", torso="minatar").choices.torso
+    filed: Any = from_json({"agent": "pqn", "choices": {"torso": {"part": "minatar"}}})
+    assert filed.choices.torso == choices("pqn", preset="none", torso="minatar").torso
     assert filed.choices.torso.layer_norm
-    filed = from_json({"agent": "rainbow", "choices": {"replay": {"part": "uniform"}}})
-    assert filed.choices.replay.n_step == 3
+    replayed: Any = from_json({"agent": "rainbow", "choices": {"replay": {"part": "uniform"}}})
+    assert replayed.choices.replay.n_step == 3
 
 
 def test_parts_that_do_not_exist_are_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -82,7 +83,7 @@ def test_onnx_gives_the_scores(run, exported):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(exported / "policy.onnx")
-    (found,) = session.run(None, {session.get_inputs()[0].name: observations()})
+    found: Any = session.run(None, {session.get_inputs()[0].name: observations()})[0]
     policy = rollax.load(run, member=1)
     np.testing.assert_allclose(found, scores_of(policy)(jnp.asarray(observations())), rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(found.argmax(axis=1), policy(observations()))

@@ -279,7 +279,7 @@ def test_where_nothing_is_legal_an_agent_is_offered_everything():
     walls = [{"row": row, "col": col, "type": "data", "points": 1} for row, col in ((0, 1), (1, 0))]
     state = GAME.from_scenario({"player": {"row": 0, "col": 0}, "blocks": walls}, KEY)
     assert not LEGAL(state).any()
-    assert GAME.see(state).legal.all()
+    assert np.all(GAME.see(state).legal)
     for action in (0, 27):
         _, reward, over = STEP(KEY, state, action)
         assert bool(over)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import random
 
 import hackmatrix_reference as reference
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import THOROUGH
 from hackmatrix_tools import SameDice, disagreements, on_host, random_scenario, row_of, to_reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +20,6 @@ from rollax.envs.hackmatrix import HackMatrix
 GAME = HackMatrix()
 GAMES = 250
 # The plain reading looks at one state in so many; set ROLLAX_THOROUGH=1 for all of them, and for longer play.
-THOROUGH = bool(os.environ.get("ROLLAX_THOROUGH"))
 EVERY, STEPS, SCENARIOS = (1, 100_000, 15) if THOROUGH else (10, 8_000, 4)
 
 
@@ -73,7 +72,7 @@ def compare(programs, states, actions, keys):
 
 
 @pytest.mark.thorough
-@settings(max_examples=SCENARIOS, deadline=None)
+@settings(max_examples=SCENARIOS)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_action_of_a_crowded_game_is_as_written(programs, seed):
     """28 actions from one random scenario, legal or not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from rollax.programs.program import nbytes
 from rollax.tools.inspection import memory, profiling, programs, showing
 from rollax.tools.inspection.differences import difference
 
-SMALL = {
+SMALL: Any = {
     "preset": "none",
     "env": "probes:constant",
     "num_envs": 8,
@@ -213,11 +214,11 @@ def test_names_that_the_compiler_lost_are_inferred():
 
 
 def test_a_larger_batch_raises_the_share_of_learning(tmp_path):
-    plans = {size: small_plan(batch_size=size, hidden=(64,)) for size in (8, 1_024)}
+    plans = {size: small_plan(batch_size=size, hidden=(64,)) for size in (8, 16_384)}
     found = {size: profiling.profile(plan, 0.2, tmp_path / str(size)) for size, plan in plans.items()}
     shares = {size: showing.shares(one) for size, one in found.items()}
     assert all(sum(each.values()) == pytest.approx(1.0) for each in shares.values())
-    assert shares[1_024]["learning"] > shares[8]["learning"] + 0.1
+    assert shares[16_384]["learning"] > shares[8]["learning"] + 0.1
     assert min(shares[8][phase] for phase in ("acting", "stepping", "sampling", "learning")) > 0
     assert list((tmp_path / "8").rglob("perfetto_trace.json.gz"))
     assert list((tmp_path / "8").rglob("*.xplane.pb"))

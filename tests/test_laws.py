@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +81,7 @@ def test_the_agents_hold_every_part():
 def test_stops_saving_and_loading_change_no_bit(name, cartpole, tmp_path):
     """In pieces of any length, through a checkpoint, it is the run that was never stopped."""
     pictures = isinstance(CONFIGS[name].torso, MinAtarTorso)
-    task = registry.make("Breakout-MinAtar") if pictures else cartpole
+    task = registry.make_inside("Breakout-MinAtar") if pictures else cartpole
     program = make_program(task, CONFIGS[name], rollout_length=2)
     keys, hparams = seed_keys(0, 1), stack_hparams(2, name)
     first = start(program, keys, hparams, WARM_UP)
@@ -210,7 +211,7 @@ def test_a_chunk_updates_its_state_in_place(kind, members, cartpole):
     state, _ = program.shapes(seed_keys(*range(members)), stack_hparams(members))
     number = jax.ShapeDtypeStruct((), jnp.int32)
     chunk = jax.jit(lambda *args: program.repeat(*args, learn=True), donate_argnums=0)
-    memory = chunk.lower(state, number, number).compile().memory_analysis()
+    memory: Any = chunk.lower(state, number, number).compile().memory_analysis()
     assert memory.alias_size_in_bytes >= 0.99 * nbytes(state)
     assert memory.temp_size_in_bytes < 0.1 * nbytes(state.memory)
 

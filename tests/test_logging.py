@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,14 +58,15 @@ def test_every_logger_at_once_and_the_same_bits(plain, tmp_path, monkeypatch):
 
 def scalars(folder, tag):
     """What TensorBoard would read, by step."""
-    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto import event_pb2
 
+    events: Any = event_pb2
     found = {}
     for path in folder.iterdir():
         data, place = path.read_bytes(), 0
         while place < len(data):  # a record: its length, a checksum, itself, a checksum
             length = int.from_bytes(data[place : place + 8], "little")
-            event = Event.FromString(data[place + 12 : place + 12 + length])
+            event = events.Event.FromString(data[place + 12 : place + 12 + length])
             found.update((event.step, value.simple_value) for value in event.summary.value if value.tag == tag)
             place += 16 + length
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,8 @@ def test_a_part_survives_its_file(own):
 
 def test_a_name_is_as_good_as_the_part(own):
     assert make_experiment("ppo", torso="own_things:Thin", units=3) == make_experiment("ppo", torso=own.Thin(units=3))
-    assert part_name("torso", make_experiment("ppo", torso="own_things:Thin").choices.torso) == "own_things:Thin"
+    choices: Any = make_experiment("ppo", torso="own_things:Thin").choices
+    assert part_name("torso", choices.torso) == "own_things:Thin"
 
 
 def test_flags_name_parts_and_agents(own):

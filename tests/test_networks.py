@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +19,11 @@ from rollax.types import Observation
 HEADS = [ScalarHead(), CategoricalHead(atoms=7), QuantileHead(quantiles=5), ImplicitQuantileHead(quantiles=6)]
 
 
+def apply(module: nn.Module, variables: Any, *inputs: Any, **options: Any) -> Any:
+    """What a network without changing state says."""
+    return module.apply(variables, *inputs, **options)
+
+
 def count(params):
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
@@ -28,7 +36,7 @@ def test_a_q_network_gives_one_value_for_each_action(head, dueling, noise):
     features = jnp.ones((5, 4))
     params = network.init(jax.random.key(0), features)
     for rngs in (None, {"noise": jax.random.key(1), "levels": jax.random.key(2)}):
-        values = network.apply(params, features, rngs=rngs).mean()
+        values = apply(network, params, features, rngs=rngs).mean()
         assert values.shape == (5, 3)
         assert np.isfinite(values).all()
 
@@ -39,7 +47,7 @@ def test_advantages_are_centred(noise):
     streams = Streams(dueling=True, noise=noise)
     x = jax.random.normal(jax.random.key(0), (6, 3))
     params = streams.init(jax.random.key(1), x, 4, 2)
-    out = streams.apply(params, x, 4, 2)
+    out = apply(streams, params, x, 4, 2)
     value = x @ params["params"]["value"]["kernel"] + params["params"]["value"]["bias"]
     np.testing.assert_allclose(jnp.mean(out, axis=1), value, atol=1e-5)
 
@@ -55,7 +63,7 @@ def test_input_scale_multiplies_the_observation():
     plain, scaled = MLP((8,)), MLP((8,), input_scale=(2.0, 0.5))
     x = jnp.array([[1.0, 4.0]])
     params = plain.init(jax.random.key(0), x)
-    np.testing.assert_allclose(scaled.apply(params, x), plain.apply(params, jnp.array([[2.0, 2.0]])), rtol=1e-6)
+    np.testing.assert_allclose(apply(scaled, params, x), apply(plain, params, jnp.array([[2.0, 2.0]])), rtol=1e-6)
     shape = Observation(jax.ShapeDtypeStruct((3,), jnp.float32))
     assert scaled.problems(shape) == ["input_scale has 2 numbers, but the observation has 3; give one for each"]
     assert plain.problems(shape) == []
@@ -74,8 +82,8 @@ def test_layer_norm_keeps_the_units_in_proportion():
     torso = MLP((16, 16), layer_norm=True)
     x = jax.random.normal(jax.random.key(0), (4, 3))
     params = torso.init(jax.random.key(1), x)
-    np.testing.assert_allclose(torso.apply(params, 1_000 * x), torso.apply(params, x), rtol=1e-3, atol=1e-4)
-    assert not np.allclose(MLP((16, 16)).apply(params, 1_000 * x), MLP((16, 16)).apply(params, x), rtol=0.5)
+    np.testing.assert_allclose(apply(torso, params, 1_000 * x), apply(torso, params, x), rtol=1e-3, atol=1e-4)
+    assert not np.allclose(apply(MLP((16, 16)), params, 1_000 * x), apply(MLP((16, 16)), params, x), rtol=0.5)
 
 
 # -- pictures
@@ -109,7 +117,7 @@ def test_bytes_are_read_as_shares_of_255(torso, layer_norm):
     torso = torso.clone(layer_norm=layer_norm)
     frames = jax.random.randint(jax.random.key(0), (2, 40, 40, 2), 0, 256).astype(jnp.uint8)
     params = torso.init(jax.random.key(1), frames)
-    seen, expected = torso.apply(params, frames), torso.apply(params, frames.astype(jnp.float32) / 255)
+    seen, expected = apply(torso, params, frames), apply(torso, params, frames.astype(jnp.float32) / 255)
     np.testing.assert_allclose(seen, expected, rtol=1e-3, atol=1e-4)
     assert seen.ndim == 2
 
@@ -118,7 +126,7 @@ def test_a_board_of_flags_is_read_as_zeros_and_ones():
     board = jax.random.bernoulli(jax.random.key(0), shape=(3, 10, 10, 4))
     torso = MinAtarTorso()
     params = torso.init(jax.random.key(1), board)
-    np.testing.assert_allclose(torso.apply(params, board), torso.apply(params, board.astype(jnp.float32)), atol=1e-5)
+    np.testing.assert_allclose(apply(torso, params, board), apply(torso, params, board.astype(jnp.float32)), atol=1e-5)
 
 
 def test_a_torso_for_pictures_refuses_what_is_none():
@@ -142,14 +150,14 @@ def test_noise_is_drawn_anew_for_each_pass_and_absent_without_a_key(noise, dueli
     streams = Streams(noise=noise, stream_hidden=8, dueling=dueling)
     x = jax.random.normal(jax.random.key(0), (4, 5))
     params = streams.init(jax.random.key(1), x, 3, 2)
-    one, same, other = (streams.apply(params, x, 3, 2, rngs={"noise": jax.random.key(k)}) for k in (0, 0, 1))
+    one, same, other = (apply(streams, params, x, 3, 2, rngs={"noise": jax.random.key(k)}) for k in (0, 0, 1))
     np.testing.assert_array_equal(one, same)
     assert np.all(one != other)
     still = jax.tree_util.tree_map_with_path(
         lambda path, leaf: jnp.zeros_like(leaf) if "spread" in jax.tree_util.keystr(path) else leaf, params
     )
-    means = streams.apply(params, x, 3, 2)
-    np.testing.assert_allclose(streams.apply(still, x, 3, 2, rngs={"noise": jax.random.key(0)}), means, rtol=1e-5)
+    means = apply(streams, params, x, 3, 2)
+    np.testing.assert_allclose(apply(streams, still, x, 3, 2, rngs={"noise": jax.random.key(0)}), means, rtol=1e-5)
 
 
 def test_layers_of_a_pass_have_noise_of_their_own():
@@ -160,7 +168,7 @@ def test_layers_of_a_pass_have_noise_of_their_own():
     seen = {}
     for name in ("advantage", "value"):
         noisy = {**still[name], "kernel_spread": jnp.ones_like(still[name]["kernel_spread"])}
-        out = streams.apply({"params": {**still, name: noisy}}, x, 2, 1, rngs={"noise": jax.random.key(3)})[..., 0]
+        out = apply(streams, {"params": {**still, name: noisy}}, x, 2, 1, rngs={"noise": jax.random.key(3)})[..., 0]
         # Advantages are centred, so their difference shows them; a value is the same for both actions.
         seen[name] = np.asarray(out[:, 0] - out[:, 1]) if name == "advantage" else np.asarray(out[:, 0])
     assert np.all(np.abs(seen["advantage"]) > 1e-3)
@@ -186,8 +194,8 @@ def test_the_output_has_the_mean_and_the_spread_of_its_weights(noise):
     x = jnp.array([[1.0, -2.0, 0.5]])
     params = layer.init(jax.random.key(1), x, None)
     drawn = jax.random.normal(jax.random.key(2), (20_000, layer.noise_size(3)))
-    draws = jax.vmap(lambda normals: layer.apply(params, x, normals)[0])(drawn)
-    np.testing.assert_allclose(jnp.mean(draws, axis=0), layer.apply(params, x, None)[0], atol=0.05)
+    draws = jax.vmap(lambda normals: apply(layer, params, x, normals)[0])(drawn)
+    np.testing.assert_allclose(jnp.mean(draws, axis=0), apply(layer, params, x, None)[0], atol=0.05)
     spread = params["params"]["kernel_spread"][0, 0]
     # f(x) = sign(x) sqrt(|x|) has mean 0 and mean square sqrt(2 / pi); the bias shares the outputs' noise.
     unit = np.sqrt(2 / np.pi)
@@ -201,7 +209,7 @@ def test_factorised_noise_has_rank_one(noise, rank):
     layer = NoisyDense(4, noise, 0.5)
     params = layer.init(jax.random.key(0), jnp.ones((1, 5)), None)
     drawn = normals(layer, 5, 3)
-    weights = layer.apply(params, jnp.eye(5), drawn) - layer.apply(params, jnp.zeros((1, 5)), drawn)
+    weights = apply(layer, params, jnp.eye(5), drawn) - apply(layer, params, jnp.zeros((1, 5)), drawn)
     noise = (weights - params["params"]["kernel"]) / params["params"]["kernel_spread"]
     assert np.linalg.matrix_rank(noise, tol=1e-3) == rank
 
@@ -213,11 +221,11 @@ def test_taus_are_drawn_anew_for_each_pass_and_row():
     network = QNetwork(2, MLP((8,)), Streams(), ImplicitQuantileHead(quantiles=16))
     x = jnp.ones((300, 3))
     params = network.init(jax.random.key(0), x)
-    one, other = (network.apply(params, x, rngs={"levels": jax.random.key(k)}).taus for k in (0, 1))
+    one, other = (apply(network, params, x, rngs={"levels": jax.random.key(k)}).taus for k in (0, 1))
     assert len(np.unique(np.concatenate([one, other]))) > 9_000  # of 9,600
     assert np.all((np.asarray(one) >= 0) & (np.asarray(one) < 1))
     np.testing.assert_allclose(np.mean(one), 0.5, atol=0.02)
-    assert network.apply(params, x).taus[0].tolist() == midpoints(16).tolist()
+    assert apply(network, params, x).taus[0].tolist() == midpoints(16).tolist()
 
 
 def test_a_value_depends_on_its_own_tau_alone():
@@ -226,7 +234,7 @@ def test_a_value_depends_on_its_own_tau_alone():
     few = QNetwork(2, MLP((8,)), Streams(), ImplicitQuantileHead(quantiles=2))
     many = QNetwork(2, MLP((8,)), Streams(), ImplicitQuantileHead(quantiles=6))
     params = few.init(jax.random.key(1), x)
-    two, six = few.apply(params, x), many.apply(params, x)
+    two, six = apply(few, params, x), apply(many, params, x)
     np.testing.assert_allclose(two.taus[0], [0.25, 0.75])
     np.testing.assert_allclose(two.values[:, :, 0], six.values[:, :, 1], rtol=1e-5)  # (1 + 0.5) / 6 = 0.25
     np.testing.assert_allclose(two.values[:, :, 1], six.values[:, :, 4], rtol=1e-5)
@@ -236,7 +244,7 @@ def test_a_value_depends_on_its_own_tau_alone():
 def test_qr_levels_are_the_midpoints():
     network = QNetwork(2, MLP((8,)), Streams(), QuantileHead(quantiles=4))
     x = jnp.ones((3, 3))
-    returns = network.apply(network.init(jax.random.key(0), x), x)
+    returns = apply(network, network.init(jax.random.key(0), x), x)
     assert returns.values.shape == (3, 2, 4)
     np.testing.assert_allclose(returns.taus, np.broadcast_to([0.125, 0.375, 0.625, 0.875], (3, 4)))
 

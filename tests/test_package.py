@@ -100,8 +100,26 @@ def test_no_file_names_a_registry():
         pytest.skip("this is no git checkout")
     for name in tracked:
         path = ROOT / name
-        if path.suffix in {".toml", ".txt", ".lock", ".cfg", ".yml", ""} and path.name != "LICENSE" and path.exists():
+        if (
+            path.suffix in {".toml", ".txt", ".lock", ".cfg", ".cff", ".yml", ".yaml", ""}
+            and path.name != "LICENSE"
+            and path.exists()
+        ):
             assert "://" not in path.read_text(), name
+
+
+def test_git_sees_every_module():
+    """No pattern of .gitignore, as the one for run folders, hides a part of the package."""
+    sources = [str(path.relative_to(ROOT)) for path in SOURCE.rglob("*") if path.suffix in {".py", ".typed"}]
+    asked = subprocess.run(["git", "check-ignore", *sources], cwd=ROOT, capture_output=True, text=True, check=False)
+    if asked.returncode == 128:
+        pytest.skip("this is no git checkout")
+    assert asked.stdout == ""
+
+
+def test_the_version_is_the_same_everywhere():
+    assert f"\nversion: {rollax.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {rollax.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_the_wheel_works_outside_the_clone(tmp_path):
@@ -111,7 +129,7 @@ def test_the_wheel_works_outside_the_clone(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
         assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
-        assert {"rollax/reports/page.css", "rollax/reports/page.js"} <= set(archive.namelist())
+        assert {"rollax/reports/page.css", "rollax/reports/page.js", "rollax/py.typed"} <= set(archive.namelist())
     code = (
         "import rollax, sys; assert 'site' in rollax.__file__, rollax.__file__;"
         "e = rollax.make_experiment('dqn', preset='none', steps=400, warm_up_steps=100, capacity=800, num_envs=4,"

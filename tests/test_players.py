@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +18,7 @@ from rollax.programs.plan import make_plan
 from rollax.reports.films import play, watch
 from rollax.types import Observation
 
-SMALL = {
+SMALL: Any = {
     "env": "TreasureHunt-v0", "agents": 3, "height": 6, "width": 6, "max_turns": 8, "rollout_length": 8, "steps": 80,
     "hidden": (12,), "shared_hidden": 12, "batch_size": 8, "capacity": 60, "frames": 3, "act_levels": 4, "quantiles": 4,
     "learning_rate": 0.01, "sync_period": 4, "eval_episodes": 4, "spawn_prob": 0.2,
@@ -29,8 +31,9 @@ def hunt(**changes):
 
 def trained(experiment, iterations=6):
     plan = make_plan(experiment)
-    state, _ = jax.jit(plan.program.init)(plan.keys, plan.hparams)
-    step = jax.jit(lambda state, stop: plan.program.repeat(state, stop, jnp.int32(1), learn=True))
+    program: Any = plan.program
+    state, _ = jax.jit(program.init)(plan.keys, plan.hparams)
+    step = jax.jit(lambda state, stop: program.repeat(state, stop, jnp.int32(1), learn=True))
     return plan, *step(state, jnp.int32(iterations))
 
 
@@ -114,9 +117,11 @@ def test_learning_waits_until_there_is_a_batch():
 def test_one_learner_for_all():
     """Each player is an environment of the shared learner, and any agent of the library learns so."""
     for agent, changes in {"double": {"capacity": 480}, "ppo": {"minibatches": 2}}.items():
-        values = {name: SMALL[name] for name in ("env", "agents", "height", "width", "max_turns", "hidden", "steps")}
+        values: dict[str, Any] = {
+            name: SMALL[name] for name in ("env", "agents", "height", "width", "max_turns", "hidden", "steps")
+        }
         values |= {"rollout_length": 8, "num_envs": 2, "warm_up_steps": 16, "preset": "none", "eval_episodes": 3}
-        plan, state, _ = trained(rollax.make_experiment(agent, learners="shared", **(values | changes)), 3)
+        plan, state, _ = trained(rollax.make_experiment(agent, learners="shared", **values, **changes), 3)
         assert plan.program.loop.agent.spec.num_envs == 6
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.params))
         assert float(state.window[0, 0]) == 0  # every iteration ended a row

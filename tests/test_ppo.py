@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -157,12 +158,13 @@ def test_nothing_has_moved_before_the_first_gradient_step(observations):
     """Acting and learning see the same features and the same mask: the ratio is 1 in a first and in a later rollout."""
     program = make_program(MASKED, small("ppo", observations=observations, epochs=1, minibatches=1), 4, 8)
     keys, hparams = seed_keys(0), stack_hparams(1, "ppo")
-    run, learn = runner(program, keys, hparams), jax.jit(program.loop.agent.learn)
+    agent: Any = program.loop.agent
+    run, learn = runner(program, keys, hparams), jax.jit(agent.learn)
     for done in (0, 3):
         state = run(keys, hparams, done)
         state = jax.tree.map(lambda leaf: leaf[0] if leaf.ndim else leaf, state)
         _, rollout, _ = program.loop.collect(state.learner, state.envs, jax.random.key(3))
-        log_policy, _ = program.loop.agent.judge(state.learner.params, flatten_time(rollout.obs))
+        log_policy, _ = agent.judge(state.learner.params, flatten_time(rollout.obs))
         ratio = jnp.exp(of_action(log_policy, rollout.action.reshape(-1)) - rollout.notes.log_prob.reshape(-1))
         np.testing.assert_allclose(ratio, 1.0, atol=1e-5)
         _, _, metrics = learn(state.learner, state.memory, rollout, jax.random.key(1))
@@ -183,7 +185,7 @@ def test_every_lesson_is_learnt_once_in_each_epoch(monkeypatch):
     orders = [np.concatenate([np.asarray(lesson.log_prob) for lesson in seen[at : at + 2]]) for at in (0, 2)]
     for order in orders:
         np.testing.assert_array_equal(np.sort(order), every)
-    assert not np.array_equal(*orders)
+    assert not np.array_equal(orders[0], orders[1])
 
 
 def test_a_rollout_is_left_when_the_policy_has_moved_too_far():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -133,7 +135,7 @@ def test_no_hidden_copy_of_the_ring(kind, members):
             state,
         )
     compiled = jax.jit(run, donate_argnums=0).lower(state, jax.ShapeDtypeStruct((50,), jnp.int32)).compile()
-    memory = compiled.memory_analysis()
+    memory: Any = compiled.memory_analysis()
     ring = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     assert memory.alias_size_in_bytes >= 0.99 * ring
     assert memory.temp_size_in_bytes < 0.05 * ring

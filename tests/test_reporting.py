@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
+from process_tools import HANGING
 
 import rollax
 from rollax.commands.cli import run_command
@@ -38,7 +40,7 @@ def runs(tmp_path_factory):
     for agent, env in (("dqn", "CartPole-v1"), ("double", "Acrobot-v1"), ("dqn", "Acrobot-v1")):
         copy = folder / f"{agent}_{env}"
         shutil.copytree(folder / "double_cartpole", copy, ignore=shutil.ignore_patterns("checkpoints"))
-        config = RunFolder(copy).read_config() | {"agent": agent, "env": env}
+        config: dict[str, Any] = RunFolder(copy).read_config() | {"agent": agent, "env": env}
         config["choices"]["double"] = agent == "double"
         (copy / "config.json").write_text(json.dumps(config))
         summary = json.loads((copy / "summary.json").read_text()) | {"agent": agent, "env": env}
@@ -119,7 +121,7 @@ def test_scores_of_several_environments_meet_on_one_scale(runs):
 
 
 def test_success_is_the_share_of_seeds_at_the_level(runs):
-    (chart,) = figures_of("success", groups_of(read_runs([runs / "double_cartpole"])))
+    chart: Any = figures_of("success", groups_of(read_runs([runs / "double_cartpole"])))[0]
     returns = rollax.Result(runs / "double_cartpole").evaluations["return_mean"]
     np.testing.assert_array_equal(chart.lines[0].mean, (returns >= 475).mean(axis=0))
 
@@ -176,7 +178,8 @@ def test_a_page_needs_nothing_else(runs, tmp_path):
     assert not re.search(r'(?:src|href)="(?!data:)', page)
     assert "url(#" not in page.split("<script>")[0]
     assert page.count("://") == page.count("http://www.w3.org/2000/svg")  # a name, which nobody fetches
-    data = json.loads(re.search(r'id="report-data">(.*?)</script>', page, re.DOTALL)[1])
+    (text,) = re.findall(r'id="report-data">(.*?)</script>', page, re.DOTALL)
+    data = json.loads(text)
     assert len(data["figures"]) == len(all_figures(groups_of(read_runs(sorted(runs.iterdir())))))
 
 
@@ -194,7 +197,8 @@ def browser():
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser: the extra `test`")
     with sync_api.sync_playwright() as driver:
         # Chromium does not start its sandbox as root, as containers run; the pages are our own.
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        patience = HANGING * 1_000  # in milliseconds
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=patience)
         yield opened
         opened.close()
 
@@ -202,6 +206,7 @@ def browser():
 @pytest.fixture
 def page(browser):
     opened = browser.new_page(viewport={"width": 1280, "height": 900})
+    opened.set_default_timeout(HANGING * 1_000)
     opened.complaints = []
     opened.on("console", lambda message: opened.complaints.append(message.text))
     opened.on("pageerror", lambda error: opened.complaints.append(str(error)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -88,7 +90,7 @@ def test_projection_by_hand():
     np.testing.assert_allclose(project(atoms, probabilities, support), expected, atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(2, 9), st.floats(-2, 2), st.floats(0, 1))
 def test_projection_against_the_slow_one_and_rlax(seed, atoms, reward, discount):
     rng = np.random.default_rng(seed)
@@ -226,7 +228,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_targets_and_priorities_get_no_gradient(kind):
-    make = EXAMPLES[kind]
+    make: Any = EXAMPLES[kind]
     now, later = jax.random.normal(jax.random.key(0), (2, 3, 4))
 
     def total(now, later, what):

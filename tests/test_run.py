@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from rollax.programs.plan import make_plan
 from rollax.runs.folder import RunFolder
 from rollax.runs.run import check_origin, next_stop
 
-SMALL = {
+SMALL: Any = {
     "preset": "none",
     "num_envs": 8,
     "hidden": (16,),
@@ -276,6 +277,7 @@ def test_the_best_weights_are_kept_beside_the_last(plain):
     table = rows(plain.run_dir / "evaluations.csv")
     folder = RunFolder(plain.run_dir)
     path, _ = folder.newest_good_checkpoint()
+    assert path is not None
     from safetensors.numpy import load_file
 
     stored = load_file(path / "arrays.safetensors")

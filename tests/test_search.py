@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import signal
 import sys
-import time
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from process_tools import command, run
 
 import rollax
 from rollax.commands.cli import run_command
 from rollax.errors import ConfigError
-from rollax.experiment.experiment import Member, leaves, make_experiment
+from rollax.experiment.experiment import Member, from_json, leaves, make_experiment
 from rollax.runs.checkpoint import params_sha256
 from rollax.search.arena import Arena, with_rungs
 from rollax.search.space import read_space
 from rollax.search.sweep import members_of, sweep
 
-SMALL = {
+SMALL: Any = {
     "preset": "none", "num_envs": 4, "hidden": (8,), "capacity": 400, "batch_size": 8, "warm_up_steps": 40,
     "steps": 1_200, "eval_episodes": 3,
 }  # fmt: skip
@@ -162,7 +163,7 @@ def test_a_sweep(method, tmp_path):
     if method == "pbt":
         first = {row.numbers["learning_rate"] for row in found.rows[:4]}
         assert {row.numbers["learning_rate"] for row in found.rows[-4:]} != first
-    best = rollax.experiment.experiment.from_json(json.loads((tmp_path / "best.json").read_text()))
+    best = from_json(json.loads((tmp_path / "best.json").read_text()))
     assert {leaf.name: leaf.value for leaf in leaves(best)}["learning_rate"] == found.best["learning_rate"]
     assert len((tmp_path / "trials.csv").read_text().splitlines()) == 1 + len(found.rows)
 
@@ -175,12 +176,12 @@ def test_a_sweep_of_what_changes_the_program_is_refused(capsys):
 # -- Bayesian search
 
 
-def command(folder, *flags):
+def arguments(folder, *flags):
     own = [f"--{name.replace('_', '-')}" for name in SMALL]
     values = [("8",) if name == "hidden" else (str(value),) for name, value in SMALL.items()]
     usual = [word for flag, value in zip(own, values, strict=True) for word in (flag, *value)]
     search = ["--search", "learning-rate=log:1e-5:1e-1", "--search", "batch-size=choice:8,16"]
-    return [sys.executable, "-m", "rollax", "tune", "double", *usual, *search, "--out", str(folder), *flags]
+    return ["tune", "double", *usual, *search, "--out", str(folder), *flags]
 
 
 def study_in(folder):
@@ -195,15 +196,15 @@ def study_in(folder):
 def test_a_search_that_is_killed_ends_with_exactly_its_trials(tmp_path):
     """Killed in the middle, the same command takes up what was running; a choice that cannot be is recorded."""
     flags = ["--trials", "8", "--batch", "4", "--rungs", "2", "--search", "capacity=choice:400,402"]
-    killed = subprocess.Popen(command(tmp_path, *flags), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    journal, deadline = tmp_path / "study.journal", time.monotonic() + 60
-    while time.monotonic() < deadline and not (journal.exists() and '"worker"' in journal.read_text()):
-        time.sleep(0.05)
-    killed.kill()
-    killed.wait()
+    suicide = (
+        "import os, signal, sys; from rollax.__main__ import main; from rollax.search.arena import Arena\n"
+        "Arena.advance = lambda arena: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "main(sys.argv[1:])"
+    )
+    assert run([sys.executable, "-c", suicide, *arguments(tmp_path, *flags)]).returncode == -signal.SIGKILL
     left = study_in(tmp_path).get_trials()
     assert any(trial.state.name == "RUNNING" for trial in left)
-    done = subprocess.run(command(tmp_path, *flags), capture_output=True, text=True, check=False)
+    done = command(*arguments(tmp_path, *flags))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-3].startswith("8 trials in ")
     trials = study_in(tmp_path).get_trials()

@@ -96,7 +96,7 @@ def test_draws_are_in_proportion(num_envs, leaves):
     np.testing.assert_allclose(drawn.share, shares[drawn.env, drawn.leaf], rtol=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.sampled_from([1e-6, 1e-3, 1.0, 1e6, 1e12]), st.sampled_from([1, 2, 33, 300]))
 def test_only_positive_leaves_are_drawn(seed, scale, leaves):
     """Whatever the spread of the weights: a leaf without weight, or beyond the end, never comes up."""

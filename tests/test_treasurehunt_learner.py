@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -194,7 +195,8 @@ def test_three_steps_of_learning(dtype):
             for tree in (local, target)
             for total in (optax.tree.sum(tree), optax.tree.sum(jax.tree.map(jnp.square, tree)))
         ]
-        bias = [tree["params"]["streams"]["value"]["bias"][0] for tree in (local, target)]
+        both: Any = (local, target)
+        bias = [tree["params"]["streams"]["value"]["bias"][0] for tree in both]
         equal(jnp.stack([loss, *bias, *sums]), row)
 
 

@@ -73,7 +73,7 @@ def compile_lightly(function: Any, *arguments: Any, level: dict = NONE) -> Any:
 
 def small(name: str, **changes: Any) -> Any:
     """An agent with a network and a replay that fit a probe."""
-    choices = AGENTS[name].choices
+    choices: Any = AGENTS[name].choices
     sizes: dict[str, Any] = {"torso": choices.torso.clone(hidden=(48,))}
     if hasattr(choices, "streams") and choices.streams.stream_hidden:
         sizes["streams"] = choices.streams.clone(stream_hidden=32)
@@ -94,6 +94,7 @@ def solve(name: str, task: Task, iterations: int = 1_500, **changes: Any) -> tup
     """Trains an agent on a probe; returns the agent and its learner."""
     rollout = ROLLOUT.get(name, 1)
     program = make_program(task, small(name), rollout_length=rollout)
+    agent: Any = program.loop.agent
     usual = AGENTS[name].hparams
     settings: dict[str, Any] = {
         "learning_rate": 3e-3,
@@ -103,7 +104,7 @@ def solve(name: str, task: Task, iterations: int = 1_500, **changes: Any) -> tup
     settings |= {"target_step": 0.05, "importance_steps": 8.0 * iterations}
     settings |= {"epsilon_start": 1.0, "epsilon_steps": 16_000.0, "epsilon_end": 0.3}
     # A squared loss finds means; quantiles need one that is linear but for small errors.
-    settings["huber_kappa"] = 1.0 if isinstance(getattr(program.loop.agent.network, "head", None), QUANTILES) else 100.0
+    settings["huber_kappa"] = 1.0 if isinstance(getattr(agent.network, "head", None), QUANTILES) else 100.0
     settings |= changes
     known = {key: value for key, value in settings.items() if hasattr(usual, key)}
     warm_up = 0 if rollout > 1 else 32
