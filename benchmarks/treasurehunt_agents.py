@@ -38,11 +38,10 @@ def main() -> None:
         )
         spent = {}
         for mode in options.modes:
-            worker = Worker(mode, experiment, "cpu")
-            worker.ask("run", epochs=WARM_UP, epsilon=TYPICAL_EPSILON)
-            timed = worker.ask("run", epochs=options.epochs, epsilon=TYPICAL_EPSILON)
+            with Worker(mode, experiment) as worker:
+                worker.ask("run", epochs=WARM_UP, epsilon=TYPICAL_EPSILON)
+                timed = worker.ask("run", epochs=options.epochs, epsilon=TYPICAL_EPSILON)
             spent[mode] = timed["seconds"] / options.epochs
-            worker.stop()
         base = spent.get("pytorch", float("nan"))
         cells = [f"{1e3 * seconds:.1f} ({base / seconds:.2f} x)" for seconds in spent.values()]
         rows.append([str(agents), f"{side} x {side}", *cells])

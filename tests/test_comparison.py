@@ -23,11 +23,12 @@ from rollax.types import Observation, Transition
 torch = pytest.importorskip("torch", reason="the comparison needs the extra rollax[torch]")
 
 from rollax.tools.comparison.conversion import from_torch, to_torch  # noqa: E402
-from rollax.tools.comparison.jax_modes import JaxParallel, JaxSequential  # noqa: E402
+from rollax.tools.comparison.jax_parallel import JaxParallel  # noqa: E402
+from rollax.tools.comparison.jax_sequential import JaxSequential  # noqa: E402
 from rollax.tools.comparison.numpy_replay import NumpyReplay  # noqa: E402
 from rollax.tools.comparison.numpy_world import NumpyWorld  # noqa: E402
 from rollax.tools.comparison.torch_learner import Pass, TorchLearner  # noqa: E402
-from rollax.tools.comparison.torch_mode import TorchExperiment  # noqa: E402
+from rollax.tools.comparison.torch_mode import TorchMode  # noqa: E402
 
 REFERENCE = {"gap_fill": "stale", "gap_size": 0, "episode_end": "never", "nstep_mode": "discount_only"}
 
@@ -47,7 +48,7 @@ def both():
     target = jax.jit(agent.init)(jax.random.key(4), hparams)[0].params
     ours = learner._replace(target_params=target)
     theirs = TorchLearner(settings_of(hunt()))
-    theirs.local.load_state_dict(to_torch(ours.params))
+    theirs.network.load_state_dict(to_torch(ours.params))
     theirs.target.load_state_dict(to_torch(target))
     return agent, ours, theirs
 
@@ -75,10 +76,10 @@ def draw_pass(key, batch=256, quantiles=12):
 
 def test_weights_come_back_as_they_were(both):
     _, ours, theirs = both
-    back = from_torch(theirs.local.state_dict())
+    back = from_torch(theirs.network.state_dict())
     assert jax.tree.structure(back) == jax.tree.structure(ours.params)
     jax.tree.map(np.testing.assert_array_equal, back, ours.params)
-    assert sum(parameter.numel() for parameter in theirs.local.parameters()) == 300_760
+    assert sum(parameter.numel() for parameter in theirs.network.parameters()) == 300_760
 
 
 def test_both_networks_are_the_same_function(both):
@@ -87,7 +88,7 @@ def test_both_networks_are_the_same_function(both):
     taus, normals = draw_pass(jax.random.key(2))
     for noise in (None, normals):
         here = agent.network.apply(ours.params, x, noise, taus).values
-        there = theirs.local(
+        there = theirs.network(
             as_torch(x.reshape(256, -1)), as_torch(taus), None if noise is None else split_noise(noise)
         )
         np.testing.assert_allclose(jnp.swapaxes(here, 1, 2), there.detach().numpy(), atol=1e-5)
@@ -124,17 +125,17 @@ def test_loss_gradients_and_updated_weights_agree(both):
     theirs.optimizer.zero_grad()
     there.backward()
     assert abs(float(here) - float(there.detach())) < 1e-5
-    gradients = from_torch({name: parameter.grad for name, parameter in theirs.local.named_parameters()})
+    gradients = from_torch({name: parameter.grad for name, parameter in theirs.network.named_parameters()})
     jax.tree.map(lambda left, right: np.testing.assert_allclose(left, right, atol=1e-5), grads, gradients)
     assert optax.tree.norm(grads) > 0.01
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(2.5e-4))
     updates, _ = optimizer.update(grads, optimizer.init(ours.params))
     updated = optax.apply_updates(ours.params, updates)
-    torch.nn.utils.clip_grad_norm_(theirs.local.parameters(), 1.0)
+    torch.nn.utils.clip_grad_norm_(theirs.network.parameters(), 1.0)
     theirs.optimizer.step()
     theirs.follow(0.001)
     check = lambda left, right: np.testing.assert_allclose(left, right, atol=1e-5)  # noqa: E731
-    jax.tree.map(check, updated, from_torch(theirs.local.state_dict()))
+    jax.tree.map(check, updated, from_torch(theirs.network.state_dict()))
     followed = optax.incremental_update(updated, ours.target_params, 0.001)
     jax.tree.map(check, followed, from_torch(theirs.target.state_dict()))
 
@@ -213,7 +214,7 @@ def test_an_epoch_of_pytorch_keeps_the_books():
         agents=2, max_turns=10, rollout_length=10, hidden=(16,), shared_hidden=16, batch_size=24, capacity=60,
         sync_period=3, act_levels=4, quantiles=4,
     )  # fmt: skip
-    run = TorchExperiment(settings_of(experiment), seed=0)
+    run = TorchMode(experiment)
     learner = run.learners[0]
     learnt = []
     for epoch in range(7):
@@ -221,19 +222,19 @@ def test_an_epoch_of_pytorch_keeps_the_books():
         learnt.append(not np.isnan(losses[0]))
         gap = max(
             float((a - b).abs().max())
-            for a, b in zip(learner.local.parameters(), learner.target.parameters(), strict=True)
+            for a, b in zip(learner.network.parameters(), learner.target.parameters(), strict=True)
         )
         assert (gap == 0) == (not any(learnt))  # a step takes the target only part of the way
         assert total == pytest.approx(
             sum(float(memory.reward[memory.row - 10 : memory.row or None].sum()) for memory in run.memories)
         )
         if epoch == 4:
-            before = [parameter.clone() for parameter in learner.local.parameters()]
+            before = [parameter.clone() for parameter in learner.network.parameters()]
     assert learnt == [False, False, True, True, True, True, True]  # 14 rows an epoch, and windows of 5 for 24
     assert run.epsilon == pytest.approx(0.999**7)
     assert run.seconds["training"] > 0
     assert run.seconds["acting"] > 0
-    assert any(float((a - b).abs().max()) > 0 for a, b in zip(before, learner.local.parameters(), strict=True))
+    assert any(float((a - b).abs().max()) > 0 for a, b in zip(before, learner.network.parameters(), strict=True))
 
 
 # -- the modes in JAX

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rollax.errors import ConfigError
-from rollax.programs.machine import own_cores
-from rollax.rules.aggregates import spread
-from rollax.runs.console import table
+from rollax.programs.plan import own_cores
+from rollax.settings import COUNT, setting
+from rollax.tools import sides
 from rollax.tools.bench.settings import Settings, Side, with_budget
-from rollax.tools.processes import Child
+from rollax.tools.processes import Remote
+from rollax.tools.sides import Column, Panel, Say, Summary, figures, ratio, with_range
 
 Other = Literal["torch", "sb3", "sbx"]
 NAMES = {"rollax": "rollax", "torch": "PyTorch loop", "sb3": "Stable-Baselines3", "sbx": "SBX"}
@@ -29,14 +27,10 @@ TRIAL_STEPS = 8_000  # of the trainings that choose the number of threads
 class Protocol:
     """How often everything runs."""
 
-    repeats: int = 5  # Trainings of each contender, each with a seed of its own.
-    seed: int = 0  # The first of them.
-    seeds: int = 10  # Members that the library also trains at once; 1 leaves that out.
-    device: str = "cpu"  # Where PyTorch's networks are.
-
-    def problems(self) -> list[str]:
-        counts = (("repeats", self.repeats), ("seeds", self.seeds))
-        return [f"{name}={value} must be at least 1" for name, value in counts if value < 1]
+    repeats: int = setting(5, "Trainings of each contender, each with a seed of its own.", limit=COUNT)
+    seed: int = setting(0, "The first of these seeds.")
+    seeds: int = setting(10, "Members that the library also trains at once; 1 leaves that out.", limit=COUNT)
+    device: str = setting("cpu", "Where PyTorch's networks are.")
 
 
 class Contender(NamedTuple):
@@ -46,35 +40,63 @@ class Contender(NamedTuple):
     seeds: int = 1
     threads: int = 1  # PyTorch's
 
+    @property
+    def label(self) -> str:
+        return NAMES[self.side] + (f", {self.seeds} seeds" if self.seeds > 1 else "")
 
-@dataclass
-class Measured:
-    """What was seen of one contender, a row for each repeat."""
 
-    contender: Contender
-    runs: list[dict[str, Any]] = field(default_factory=list)
+def compare(settings: Settings, other: Other, protocol: Protocol, say: Say = lambda line: None) -> dict[str, Any]:
+    """Both sides, in turns.  What comes back is plain data."""
+    narrow = f"hidden={settings.hidden} is no network that SBX can have: two layers of one width"
+    sides.check(protocol, *([narrow] if other == "sbx" and settings.hidden != settings.hidden[:1] * 2 else []))
+    began, load = time.time(), os.getloadavg()[0]
+    threads = choose_threads(settings, other, protocol, say)
+    contenders = [Contender("rollax"), Contender(other, threads=threads)]
+    if protocol.seeds > 1:
+        contenders.append(Contender("rollax", protocol.seeds))
 
-    def summary(self, settings: Settings) -> dict[str, Any]:
-        """As plain data: each figure's repeats, their middle and their spread."""
-        side, seeds, threads = self.contender
-        reached = [seconds for run in self.runs for seconds in seconds_to(settings.threshold, run)]
-        started = [seconds for run in self.runs for seconds in seconds_to(settings.threshold, run, start=True)]
-        return {
-            "side": side,
-            "seeds": seeds,
-            "torch_threads": threads if side in ("torch", "sb3") else None,
-            "versions": self.runs[0]["versions"],
-            "steps_per_second": figures([steady_rate(run, seeds) for run in self.runs]),
-            "steps_per_second_with_start": figures([whole_rate(run, seeds) for run in self.runs]),
-            "seconds_to_threshold": figures(reached),
-            "seconds_to_threshold_with_start": figures(started),
-            "reached": sum(seconds is not None for seconds in reached),
-            "of": len(reached),
-            "training_seconds": figures([run["points"][-1]["seconds"] for run in self.runs]),
-            "ready_seconds": figures([run["ready_seconds"] for run in self.runs]),
-            "last_score": figures([score for run in self.runs for score in run["points"][-1]["scores"]]),
-            "runs": self.runs,
-        }
+    def measure(contender: Contender, repeat: int) -> dict[str, Any]:
+        run = train(settings, contender, protocol.seed + repeat * contender.seeds, protocol.device, WEIGHTS[other])
+        say(f"{contender.label}, repeat {repeat + 1}: {described(settings, contender, run)}")
+        return run
+
+    runs = sides.in_turns(contenders, range(protocol.repeats), measure)
+    machines = [run.pop("machine") for its in runs for run in its if "machine" in run]
+    summaries = [summary(settings, *pair) for pair in zip(contenders, runs, strict=True)]
+    return {
+        "against": other,
+        "settings": settings.to_json(),
+        "protocol": vars(protocol),
+        "machine": machines[-1],
+        "load_before": load,
+        "contenders": summaries,
+        "ratios": ratios(summaries),
+        "seconds_in_all": time.time() - began,
+    }
+
+
+def train(settings: Settings, contender: Contender, seed: int, device: str, weights: str) -> dict[str, Any]:
+    """One training in a process of its own."""
+    job = {"settings": settings.to_json(), "seed": seed, "device": device, "weights": weights, "began": time.time()}
+    name = NAMES[contender.side]
+    with Remote(name, "rollax.tools.bench.training:Training", **contender._asdict(), **job) as training:
+        return training.ask("run")
+
+
+def choose_threads(settings: Settings, other: Other, protocol: Protocol, say: Say) -> int:
+    """One thread or all cores for PyTorch, whichever is faster in a short training; SBX computes without it."""
+    cores = own_cores()
+    if other == "sbx" or cores == 1:
+        return 1
+    short = with_budget(settings, min(TRIAL_STEPS, settings.steps))
+    rates = {}
+    for threads in (1, cores):
+        run = train(short, Contender(other, threads=threads), protocol.seed, protocol.device, WEIGHTS[other])
+        rates[threads] = steady_rate(run, 1)
+    best = max(rates, key=lambda threads: rates[threads])
+    tried = ", ".join(f"{threads}: {rate:,.0f} steps/s" for threads, rate in rates.items())
+    say(f"{NAMES[other]}, threads tried ({tried}): {best}")
+    return best
 
 
 def steady_rate(run: dict[str, Any], seeds: int) -> float:
@@ -100,109 +122,57 @@ def seconds_to(threshold: float, run: dict[str, Any], *, start: bool = False) ->
     ]
 
 
-def figures(values: list[Any]) -> dict[str, Any]:
-    """All values and their spread; a None is longer than any other, so a median is None if most are."""
-    known = [math.inf if value is None else value for value in values]
-    kept = {name: value if math.isfinite(value) else None for name, value in spread(known).items()}
-    return {**kept, "values": values}
+def described(settings: Settings, contender: Contender, run: dict[str, Any]) -> str:
+    """One training in a line."""
+    rate, seeds = steady_rate(run, contender.seeds), contender.seeds
+    reached = [seconds for seconds in seconds_to(settings.threshold, run) if seconds is not None]
+    when = f" after {np.median(reached):.1f} s" if reached else ""
+    return f"{rate:,.0f} steps/s; {len(reached)} of {seeds} reached {settings.threshold:g}{when}"
 
 
-def compare(
-    settings: Settings, other: Other, protocol: Protocol, say: Callable[[str], None] = lambda line: None
-) -> dict[str, Any]:
-    """Both sides, in turns.  What comes back is plain data."""
-    problems = protocol.problems()
-    if other == "sbx" and settings.hidden != settings.hidden[:1] * 2:
-        problems.append(f"hidden={settings.hidden} is no network that SBX can have: two layers of one width")
-    if problems:
-        raise ConfigError(problems)
-    began, load = time.time(), os.getloadavg()[0]
-    threads = choose_threads(settings, other, protocol, say)
-    contenders = [Contender("rollax"), Contender(other, threads=threads)]
-    if protocol.seeds > 1:
-        contenders.append(Contender("rollax", protocol.seeds))
-    found = [Measured(contender) for contender in contenders]
-    machine: dict[str, Any] = {}
-    for repeat in range(protocol.repeats):
-        for its in found:
-            seed = protocol.seed + repeat * its.contender.seeds
-            its.runs.append(train(settings, its.contender, seed, protocol.device, WEIGHTS[other]))
-            machine = its.runs[-1].pop("machine", machine)
-            say(f"{label(its.contender)}, repeat {repeat + 1}: {told(settings, its)}")
-    summaries = [its.summary(settings) for its in found]
+def summary(settings: Settings, contender: Contender, runs: list[dict[str, Any]]) -> Summary:
+    """What was seen of one contender."""
+    side, seeds, threads = contender
+    reached = [seconds for run in runs for seconds in seconds_to(settings.threshold, run)]
+    started = [seconds for run in runs for seconds in seconds_to(settings.threshold, run, start=True)]
     return {
-        "against": other,
-        "settings": settings.to_json(),
-        "protocol": vars(protocol),
-        "machine": machine,
-        "load_before": load,
-        "contenders": summaries,
-        "ratios": ratios(summaries),
-        "seconds_in_all": time.time() - began,
+        "side": side,
+        "seeds": seeds,
+        "torch_threads": threads if side in ("torch", "sb3") else None,
+        "versions": runs[0]["versions"],
+        "steps_per_second": figures([steady_rate(run, seeds) for run in runs]),
+        "steps_per_second_with_start": figures([whole_rate(run, seeds) for run in runs]),
+        "seconds_to_threshold": figures(reached),
+        "seconds_to_threshold_with_start": figures(started),
+        "reached": sum(seconds is not None for seconds in reached),
+        "of": len(reached),
+        "training_seconds": figures([run["points"][-1]["seconds"] for run in runs]),
+        "ready_seconds": figures([run["ready_seconds"] for run in runs]),
+        "last_score": figures([score for run in runs for score in run["points"][-1]["scores"]]),
+        "runs": runs,
     }
 
 
-def train(settings: Settings, contender: Contender, seed: int, device: str, weights: str) -> dict[str, Any]:
-    """One training in a process of its own."""
-    side, seeds, threads = contender
-    job = {"side": side, "settings": settings.to_json(), "seed": seed, "seeds": seeds, "threads": threads}
-    began = time.time()
-    child = Child("rollax.tools.bench.worker", NAMES[side])
-    try:
-        return child.tell(job | {"device": device, "weights": weights, "began": began})
-    finally:
-        child.stop()
-
-
-def choose_threads(settings: Settings, other: Other, protocol: Protocol, say: Callable[[str], None]) -> int:
-    """One thread or all cores for PyTorch, whichever is faster in a short training; SBX computes without it."""
-    cores = own_cores()
-    if other == "sbx" or cores == 1:
-        return 1
-    short = with_budget(settings, min(TRIAL_STEPS, settings.steps))
-    rates = {}
-    for threads in (1, cores):
-        run = train(short, Contender(other, threads=threads), protocol.seed, protocol.device, WEIGHTS[other])
-        rates[threads] = steady_rate(run, 1)
-    best = max(rates, key=lambda threads: rates[threads])
-    tried = ", ".join(f"{threads}: {rate:,.0f} steps/s" for threads, rate in rates.items())
-    say(f"{NAMES[other]}, threads tried ({tried}): {best}")
-    return best
-
-
-def ratios(summaries: list[dict[str, Any]]) -> dict[str, float | None]:
+def ratios(summaries: list[Summary]) -> dict[str, float | None]:
     """How many times as fast the library is, by medians; with several seeds, as theirs one after the other."""
     ours, theirs, *many = summaries
-
-    def ratio(upper: dict[str, Any], lower: dict[str, Any]) -> float | None:
-        known = upper["median"] is not None and lower["median"] is not None
-        return upper["median"] / lower["median"] if known else None
-
-    found = {name: ratio(ours[name], theirs[name]) for name in ("steps_per_second", "steps_per_second_with_start")}
-    for name in ("seconds_to_threshold", "seconds_to_threshold_with_start"):
-        found[name] = ratio(theirs[name], ours[name])
-    for its in many:
-        for name in ("steps_per_second", "steps_per_second_with_start"):
-            found[f"{name}_of_{its['seeds']}_seeds"] = ratio(its[name], theirs[name])
-    return found
+    rates = ("steps_per_second", "steps_per_second_with_start")
+    times = ("seconds_to_threshold", "seconds_to_threshold_with_start")
+    of_seeds = {f"{name}_of_{its['seeds']}_seeds": ratio(its[name], theirs[name]) for its in many for name in rates}
+    return (
+        {name: ratio(ours[name], theirs[name]) for name in rates}
+        | {name: ratio(theirs[name], ours[name]) for name in times}
+        | of_seeds
+    )
 
 
-def label(contender: Contender) -> str:
-    return NAMES[contender.side] + (f", {contender.seeds} seeds" if contender.seeds > 1 else "")
+def label(its: Summary) -> str:
+    return Contender(its["side"], its["seeds"]).label
 
 
-def told(settings: Settings, its: Measured) -> str:
-    """The last repeat in a line."""
-    run, seeds = its.runs[-1], its.contender.seeds
-    reached = [seconds for seconds in seconds_to(settings.threshold, run) if seconds is not None]
-    when = f" after {np.median(reached):.1f} s" if reached else ""
-    return f"{steady_rate(run, seeds):,.0f} steps/s; {len(reached)} of {seeds} reached {settings.threshold:g}{when}"
-
-
-def show(found: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     """Who was measured, on what, the table, and the ratios."""
-    settings, facts = found["settings"], found["machine"]
-    _, theirs, *many = found["contenders"]
+    settings, facts, theirs = result["settings"], result["machine"], result["contenders"][1]
     versions = ", ".join(f"{name} {number}" for name, number in theirs["versions"].items())
     threads = f", PyTorch threads: {theirs['torch_threads']}" if theirs["torch_threads"] else ""
     lines = [
@@ -212,49 +182,44 @@ def show(found: dict[str, Any]) -> str:
         f"{settings['gradient_steps']} update(s) of {settings['batch_size']} for {settings['num_envs']} steps, "
         f"network {'-'.join(map(str, settings['hidden']))}, lr {settings['learning_rate']:g}",
     ]
-    if found["load_before"] > 0.5:
-        lines.append(f"The machine was busy before (load {found['load_before']:.1f}): all figures suffer from it.")
-    score = f"s to {settings['threshold']:g}"
-    header = ["", "steps/s", "with start", score, "with start", "reached", "last score"]
-    names = ("steps_per_second", "steps_per_second_with_start", "seconds_to_threshold")
-    rows = [
-        [
-            label(Contender(its["side"], its["seeds"])),
-            *(ranged(its[name], digits) for name, digits in zip(names, (0, 0, 1), strict=True)),
-            ranged(its["seconds_to_threshold_with_start"], 1),
-            f"{its['reached']} of {its['of']}",
-            ranged(its["last_score"], 0),
-        ]
-        for its in found["contenders"]
-    ]
-    lines.append(table(header, rows))
-    lines.append(
-        f"Medians (min .. max) of {found['protocol']['repeats']} repeats; steps of all seeds together; "
-        f"{found['seconds_in_all']:.0f} s in all."
+    if result["load_before"] > 0.5:
+        lines.append(f"The machine was busy before (load {result['load_before']:.1f}): all figures suffer from it.")
+    columns = (
+        Column("", label),
+        Column("steps/s", lambda its: with_range(its["steps_per_second"], 0)),
+        Column("with start", lambda its: with_range(its["steps_per_second_with_start"], 0)),
+        Column(f"s to {settings['threshold']:g}", lambda its: with_range(its["seconds_to_threshold"], 1)),
+        Column("with start", lambda its: with_range(its["seconds_to_threshold_with_start"], 1)),
+        Column("reached", lambda its: f"{its['reached']} of {its['of']}"),
+        Column("last score", lambda its: with_range(its["last_score"], 0)),
     )
-    lines += conclusions(found, theirs, many)
-    return "\n".join(lines)
+    lines.append(sides.side_table(columns, result["contenders"]))
+    lines.append(
+        f"Medians (min .. max) of {result['protocol']['repeats']} repeats; steps of all seeds together; "
+        f"{result['seconds_in_all']:.0f} s in all."
+    )
+    return "\n".join(lines + conclusions(result))
 
 
-def conclusions(found: dict[str, Any], theirs: Any, many: list[Any]) -> list[str]:
-    ratio, name = found["ratios"], NAMES[found["against"]]
-    score = f"{found['settings']['threshold']:g}"
+def conclusions(result: dict[str, Any]) -> list[str]:
+    ratio, name = result["ratios"], NAMES[result["against"]]
+    _, theirs, *many = result["contenders"]
     lines = [
         f"One seed: {times(ratio['steps_per_second'])} the steps/s of {name}, "
         f"{times(ratio['steps_per_second_with_start'])} with imports and compilation."
     ]
     if ratio["seconds_to_threshold"] is not None:
         lines.append(
-            f"One seed to {score}: {times(ratio['seconds_to_threshold'])} as fast, "
+            f"One seed to {result['settings']['threshold']:g}: {times(ratio['seconds_to_threshold'])} as fast, "
             f"{times(ratio['seconds_to_threshold_with_start'])} with imports and compilation."
         )
     for its in many:
         seeds = its["seeds"]
-        own = its["ready_seconds"]["median"] + its["training_seconds"]["median"]
+        ours = its["ready_seconds"]["median"] + its["training_seconds"]["median"]
         other = seeds * (theirs["ready_seconds"]["median"] + theirs["training_seconds"]["median"])
         lines.append(
-            f"{seeds} seeds: at once in {own:.0f} s; {name} one after the other, {seeds} times its median, "
-            f"{other:.0f} s: {times(other / own)} as fast."
+            f"{seeds} seeds: at once in {ours:.0f} s; {name} one after the other, {seeds} times its median, "
+            f"{other:.0f} s: {times(other / ours)} as fast."
         )
     return lines
 
@@ -263,33 +228,24 @@ def times(ratio: float) -> str:
     return f"{ratio:.1f} times"
 
 
-def ranged(values: dict[str, Any], digits: int) -> str:
-    middle, least, most = ("-" if values[name] is None else f"{values[name]:,.{digits}f}" for name in SPREAD)
-    return f"{middle} ({least} .. {most})"
-
-
-SPREAD = ("median", "min", "max")
-
-
-def draw(found: dict[str, Any], target: Path) -> None:
+def draw(result: dict[str, Any], target: Path) -> None:
     """Bars: steps in a second, and seconds to the threshold, with the range of the repeats."""
-    from matplotlib.figure import Figure
+    contenders = result["contenders"]
+    colours = ["#3b6fd4" if its["side"] == "rollax" else "0.65" for its in contenders]
 
-    figure = Figure(figsize=(8, 3.2), layout="constrained")
-    names = [label(Contender(its["side"], its["seeds"])).replace(", ", "\n") for its in found["contenders"]]
-    colours = ["#3b6fd4" if its["side"] == "rollax" else "0.65" for its in found["contenders"]]
-    panels = (("steps_per_second", "steps/s"), ("seconds_to_threshold", f"s to {found['settings']['threshold']:g}"))
-    for axes, (column, title) in zip(figure.subplots(1, 2), panels, strict=True):
-        all_of = [its[column] for its in found["contenders"]]
-        middles = [values["median"] or 0.0 for values in all_of]
+    def panel(title: str, column: str) -> Panel:
+        medians = [its[column]["median"] or 0.0 for its in contenders]
         # No bar without a median, and no whisker to what was never reached.
-        reach = [
-            (middle - values["min"], (values["max"] or middle) - middle) if middle else (0.0, 0.0)
-            for middle, values in zip(middles, all_of, strict=True)
+        whiskers = [
+            (median - its[column]["min"], (its[column]["max"] or median) - median) if median else (0.0, 0.0)
+            for median, its in zip(medians, contenders, strict=True)
         ]
-        bars = axes.bar(names, middles, yerr=np.transpose(reach), width=0.6, capsize=4, color=colours)
-        axes.bar_label(bars, [f"{middle:,.0f}" if middle else "-" for middle in middles], fontsize=8)
-        axes.set_title(title, fontsize=10)
-        axes.margins(y=0.15)
-    figure.suptitle(f"dqn on {found['settings']['env']}, {found['machine']['device_kind']}", fontsize=10)
-    figure.savefig(target, dpi=140)
+        labels = [f"{median:,.0f}" if median else "-" for median in medians]
+        return Panel(title, {"": medians}, "", labels, {"yerr": np.transpose(whiskers), "capsize": 4, "color": colours})
+
+    panels = (
+        panel("steps/s", "steps_per_second"),
+        panel(f"s to {result['settings']['threshold']:g}", "seconds_to_threshold"),
+    )
+    title = f"dqn on {result['settings']['env']}, {result['machine']['device_kind']}"
+    sides.draw(target, title, [label(its).replace(", ", "\n") for its in contenders], panels, (8, 3.2))

@@ -66,35 +66,20 @@ class Settings:
         """The same training as an experiment of the library."""
         from rollax.experiment.experiment import make_experiment
 
+        numbers = asdict(self)
+        del numbers["threshold"]  # training knows nothing of it; all others have the names of the library's settings
         return make_experiment(
             "dqn",
             preset="none",
-            env=self.env,
             seed=seed,
             seeds=seeds,
-            steps=self.steps,
-            num_envs=self.num_envs,
             rollout_length=1,
-            warm_up_steps=self.warm_up_steps,
-            gradient_steps=self.gradient_steps,
-            batch_size=self.batch_size,
-            capacity=self.capacity,
-            hidden=self.hidden,
             weights=weights,
             optimizer="adam",
-            learning_rate=self.learning_rate,
-            optimizer_eps=self.optimizer_eps,
-            max_grad_norm=self.max_grad_norm,
-            discount=self.discount,
             huber_kappa=1.0,
-            target_period=self.target_period,
             target_step=1.0,
-            epsilon_start=self.epsilon_start,
-            epsilon_end=self.epsilon_end,
-            epsilon_steps=float(self.epsilon_steps),
             log_steps=self.eval_steps,
-            eval_steps=self.eval_steps,
-            eval_episodes=self.eval_episodes,
+            **numbers,
         )
 
 

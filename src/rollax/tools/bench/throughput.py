@@ -17,9 +17,9 @@ from rollax.memory.replay import PrioritizedReplay, UniformReplay
 from rollax.programs.machine import machine
 from rollax.programs.plan import make_plan
 from rollax.programs.program import FULL, LIGHT
-from rollax.rules.aggregates import spread
 from rollax.runs.console import table
 from rollax.tools.bench.replay_work import SPEC, full, working
+from rollax.tools.sides import figures
 
 REPEATS = 5
 GAMES = {"CartPole-v1": 1_024, "Breakout-MinAtar": 1_024, "HackMatrix-v0": 256, "TreasureHunt-v0": 256}
@@ -64,7 +64,7 @@ def repeated(call: Callable[[], Any], work: float, seconds: float) -> list[float
 
 
 def row(part: str, name: str, detail: str, unit: str, values: list[float]) -> dict[str, Any]:
-    return {"part": part, "name": name, "detail": detail, "unit": unit, **spread(values), "values": values}
+    return {"part": part, "name": name, "detail": detail, "unit": unit, **figures(values)}
 
 
 def compiled(function: Callable, level: dict[str, Any], *arguments: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from torch.nn import functional
 
 from rollax.tools.bench.gymnasium_side import greedy_score, vector_envs
 from rollax.tools.bench.settings import Course, Settings
+from rollax.tools.torch_learning import TorchWeights
 
 
 class Batch(NamedTuple):
@@ -55,16 +55,12 @@ def make_network(obs_size: int, hidden: tuple[int, ...], num_actions: int) -> nn
     return nn.Sequential(*layers, nn.Linear(hidden[-1], num_actions))
 
 
-class TorchDQN:
+class TorchDQN(TorchWeights):
     """The learner: weights, their target, and the optimizer."""
 
     def __init__(self, settings: Settings, obs_size: int, num_actions: int, device: str = "cpu") -> None:
-        self.settings, self.device, self.num_actions = settings, device, num_actions
-        self.network = make_network(obs_size, settings.hidden, num_actions).to(device)
-        self.target = copy.deepcopy(self.network).requires_grad_(False)
-        self.optimizer = torch.optim.Adam(
-            self.network.parameters(), lr=settings.learning_rate, eps=settings.optimizer_eps, fused=True
-        )
+        super().__init__(make_network(obs_size, settings.hidden, num_actions), settings, device)
+        self.num_actions = num_actions
         self.gradient_steps = 0
 
     @torch.inference_mode()
@@ -86,14 +82,10 @@ class TorchDQN:
 
     def learn(self, batch: Batch) -> None:
         """One gradient step, after which the target may follow."""
-        self.optimizer.zero_grad(set_to_none=True)
-        self.loss(batch).backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.max_grad_norm)
-        self.optimizer.step()
+        self.descend(self.loss(batch))
         self.gradient_steps += 1
         if self.gradient_steps % self.settings.target_period == 0:
-            with torch.no_grad():
-                torch._foreach_copy_(list(self.target.parameters()), list(self.network.parameters()))
+            self.follow(1.0)
 
 
 def train(settings: Settings, seed: int, device: str = "cpu") -> Course:

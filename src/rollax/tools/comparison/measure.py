@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, to_json
 from rollax.programs.machine import machine
 from rollax.programs.plan import make_plan
 from rollax.rules.aggregates import spread
-from rollax.runs.console import table
+from rollax.runs.tables import machine
+from rollax.settings import COUNT, COUNT_OR_NONE, setting
+from rollax.tools import sides
+from rollax.tools.comparison.mode import PARTS
 from rollax.tools.comparison.settings import TYPICAL_EPSILON, settings_of
-from rollax.tools.processes import Child
+from rollax.tools.processes import Remote
+from rollax.tools.sides import Column, Panel, Say, Summary, ratio, with_range
 
 Mode = Literal["pytorch", "jax_sequential", "jax_parallel"]
+KINDS = {
+    "pytorch": "rollax.tools.comparison.torch_mode:TorchMode",
+    "jax_sequential": "rollax.tools.comparison.jax_sequential:JaxSequential",
+    "jax_parallel": "rollax.tools.comparison.jax_parallel:JaxParallel",
+}
 SUFFIX = {"pytorch": "PYTORCH_SEQUENTIAL", "jax_sequential": "JAX_SEQUENTIAL", "jax_parallel": "JAX_PARALLEL"}
 EPSILONS = (TYPICAL_EPSILON, 1.0)
 WARM_UP = 30  # epochs before anything is timed: all have begun to learn by then
@@ -32,66 +42,25 @@ GREEDY_EPOCHS = 100
 class Protocol:
     """How long everything runs."""
 
-    epochs: int = 1_000  # Of the run from the beginning, whose returns are shown.
-    timed_epochs: int = 200  # Of each timing at a fixed epsilon ...
-    repeats: int = 3  # ... and how often it is repeated.
-    seeds: int = 1  # Runs from the beginning, in each mode.
-
-    def problems(self) -> list[str]:
-        return [
-            f"{name}={value} must be at least {least}"
-            for name, value, least in (
-                ("epochs", self.epochs, 1),
-                ("timed_epochs", self.timed_epochs, 0),
-                ("repeats", self.repeats, 1),
-                ("seeds", self.seeds, 1),
-            )
-            if value < least
-        ]
+    epochs: int = setting(1_000, "Epochs of the run from the beginning, whose returns are shown.", limit=COUNT)
+    timed_epochs: int = setting(200, "Epochs of each timing at a fixed epsilon; 0 for no timing.", limit=COUNT_OR_NONE)
+    repeats: int = setting(3, "How often each timing is repeated.", limit=COUNT)
+    seeds: int = setting(1, "Runs from the beginning, in each mode.", limit=COUNT)
 
 
-class Worker(Child):
+class Worker(Remote):
     """A mode in its own process."""
 
-    def __init__(self, mode: Mode, experiment: Experiment, device: str) -> None:
-        self.mode: Mode = mode
-        super().__init__("rollax.tools.comparison.worker", f"the mode {mode}")
-        self.tell({"mode": mode, "experiment": to_json(experiment), "device": device})
-
-    def ask(self, call: str, **options: Any) -> Any:
-        return self.tell({"call": call, **options})
+    def __init__(self, mode: str, experiment: Experiment, torch_device: str = "cpu") -> None:
+        self.mode, self.run_name = mode, run_name(experiment, mode)
+        options = {"device": torch_device} if mode == "pytorch" else {}
+        maker, data = "rollax.tools.comparison.mode:make_mode", to_json(experiment)
+        super().__init__(f"the mode {mode}", maker, kind=KINDS[mode], experiment=data, **options)
 
 
-@dataclass
-class Measured:
-    """What was seen of one mode."""
-
-    mode: Mode
-    run_name: str
-    epoch_seconds: dict[float, list[float]] = field(default_factory=lambda: {epsilon: [] for epsilon in EPSILONS})
-    loads: list[float] = field(default_factory=list)  # of the machine, after each timing
-    total_seconds: list[float] = field(default_factory=list)  # of each run from the beginning
-    returns: list[list[float]] = field(default_factory=list)
-    greedy: list[list[float]] = field(default_factory=list)
-    parts: dict[str, float] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def summary(self) -> dict[str, Any]:
-        """As plain data; the middle of repeats, and their spread."""
-        timed = {str(epsilon): spread(spent) for epsilon, spent in self.epoch_seconds.items() if spent}
-        return {
-            "mode": self.mode,
-            "run_name": self.run_name,
-            "total_seconds": float(np.mean(self.total_seconds)),
-            "epoch_seconds": timed,
-            "part_seconds": self.parts,
-            "return_last_100": float(np.mean([run[-100:] for run in self.returns])),
-            "return_last_100_of_seeds": [float(np.mean(run[-100:])) for run in self.returns],
-            "greedy_return": float(np.mean(self.greedy)),
-            "greedy_return_of_seeds": [float(np.mean(run)) for run in self.greedy],
-            "load": max(self.loads, default=None),
-            **self.facts,
-        }
+def run_name(experiment: Experiment, mode: str) -> str:
+    world = experiment.world
+    return f"treasurehunt_{world.agents}agents_{world.height}x{world.width}_{world.obs_timing}_{SUFFIX[mode]}"
 
 
 def compare(
@@ -100,96 +69,109 @@ def compare(
     protocol: Protocol,
     modes: Sequence[Mode],
     torch_device: str = "cpu",
-    say: Callable[[str], None] = print,
+    say: Say = print,
 ) -> dict[str, Any]:
     """All modes of one experiment: what comes back is also in `bench.json`, and drawn in `bench.png`."""
-    problems = protocol.problems()
-    if not modes:
-        problems.append(f"modes is empty; there are {', '.join(SUFFIX)}")
-    if problems:
-        raise ConfigError(problems)
+    sides.check(protocol, *([] if modes else [f"modes is empty; there are {', '.join(SUFFIX)}"]))
     settings_of(experiment)
     experiment = make_plan(experiment).experiment
     folder.mkdir(parents=True, exist_ok=True)
-    workers: list[Worker] = []
-    try:
+    with ExitStack() as stack:
+        workers = []
         for mode in modes:
             say(f"{mode}: building, and {WARM_UP} epochs to warm up")
-            workers.append(Worker(mode, experiment, torch_device))
+            workers.append(stack.enter_context(Worker(mode, experiment, torch_device)))
             workers[-1].ask("run", epochs=WARM_UP, epsilon=TYPICAL_EPSILON)
-        found = [Measured(mode, run_name(experiment, mode)) for mode in modes]
-        time_epochs(workers, found, protocol, say)
-        learn(workers, found, protocol, experiment.seed, folder, say)
-        for worker, its in zip(workers, found, strict=True):
-            its.facts = worker.ask("facts")
-    finally:
-        for worker in workers:
-            worker.stop()
+        timings = time_epochs(workers, protocol, say)
+        parts = [worker.ask("parts") if protocol.timed_epochs else {} for worker in workers]
+        runs = learn(workers, protocol, experiment.seed, say)
+        facts = [worker.ask("facts") for worker in workers]
+    for worker, its in zip(workers, runs, strict=True):
+        write_returns(folder / f"{worker.run_name}.csv", its)
+    summaries = [summary(*its) for its in zip(workers, timings, parts, runs, facts, strict=True)]
     result = {
         "experiment": to_json(experiment),
         "protocol": vars(protocol),
         "machine": machine(),
-        "modes": [its.summary() for its in found],
+        "modes": summaries,
+        "speed_ups": speed_ups(summaries),
     }
-    result["speed_ups"] = speed_ups(result["modes"])
     (folder / "bench.json").write_text(json.dumps(result, indent=2) + "\n")
     draw(result, folder / "bench.png")
-    say(show(result))
-    for its in result["modes"]:
-        say(json.dumps(its))
+    for line in (show(result), *map(json.dumps, summaries)):
+        say(line)
     say(f"Written: {folder / 'bench.json'}, {folder / 'bench.png'}")
     return result
 
 
-def run_name(experiment: Experiment, mode: Mode) -> str:
-    world = experiment.world
-    return f"treasurehunt_{world.agents}agents_{world.height}x{world.width}_{world.obs_timing}_{SUFFIX[mode]}"
+def time_epochs(workers: list[Worker], protocol: Protocol, say: Say) -> list[list[dict[str, Any]]]:
+    """Epochs at each fixed epsilon, repeated."""
+
+    def measure(worker: Worker, turn: tuple[int, float]) -> dict[str, Any]:
+        repeat, epsilon = turn
+        timing = worker.ask("run", epochs=protocol.timed_epochs, epsilon=epsilon)
+        seconds = timing["seconds"] / protocol.timed_epochs
+        say(f"{worker.mode}: {1e3 * seconds:.1f} ms an epoch at epsilon {epsilon} (repeat {repeat + 1})")
+        return {"epsilon": epsilon, "epoch_seconds": seconds, "load": timing["load"]}
+
+    repeats = range(protocol.repeats if protocol.timed_epochs else 0)
+    return sides.in_turns(workers, itertools.product(repeats, EPSILONS), measure)
 
 
-def time_epochs(workers: list[Worker], found: list[Measured], protocol: Protocol, say: Callable[[str], None]) -> None:
-    """Every repeat times all modes one after the other, so that a machine's moods meet all of them."""
-    if not protocol.timed_epochs:
-        return
-    for repeat in range(protocol.repeats):
-        for epsilon in EPSILONS:
-            for worker, its in zip(workers, found, strict=True):
-                timed = worker.ask("run", epochs=protocol.timed_epochs, epsilon=epsilon)
-                its.epoch_seconds[epsilon].append(timed["seconds"] / protocol.timed_epochs)
-                its.loads.append(timed["load"])
-                last = 1e3 * its.epoch_seconds[epsilon][-1]
-                say(f"{its.mode}: {last:.1f} ms an epoch at epsilon {epsilon} (repeat {repeat + 1})")
-    for worker, its in zip(workers, found, strict=True):
-        its.parts = worker.ask("parts")
+def learn(workers: list[Worker], protocol: Protocol, first_seed: int, say: Say) -> list[list[dict[str, Any]]]:
+    """Whole runs from the beginning, and what their agents then do without random actions."""
+
+    def measure(worker: Worker, number: int) -> dict[str, Any]:
+        seed = first_seed + number
+        worker.ask("reset", seed=seed)
+        run = worker.ask("run", epochs=protocol.epochs, epsilon=None)
+        greedy = worker.ask("greedy_returns", count=GREEDY_EPOCHS, seed=10_000 + number)
+        say(
+            f"{worker.mode}, seed {seed}: {protocol.epochs} epochs in {run['seconds']:.1f} s, return of the "
+            f"last 100 {np.mean(run['returns'][-100:]):.1f}, greedy {np.mean(greedy):.1f}"
+        )
+        return {"seed": seed, "greedy": greedy, **run}
+
+    return sides.in_turns(workers, range(protocol.seeds), measure)
 
 
-def learn(
-    workers: list[Worker],
-    found: list[Measured],
-    protocol: Protocol,
-    seed: int,
-    folder: Path,
-    say: Callable[[str], None],
-) -> None:
-    """Whole runs from the beginning; the returns of their epochs are written to a table for each mode."""
-    for number in range(protocol.seeds):
-        for worker, its in zip(workers, found, strict=True):
-            worker.ask("reset", seed=seed + number)
-            run = worker.ask("run", epochs=protocol.epochs, epsilon=None)
-            its.total_seconds.append(run["seconds"])
-            its.returns.append(run["returns"])
-            its.greedy.append(worker.ask("greedy", epochs=GREEDY_EPOCHS, seed=10_000 + number))
-            say(
-                f"{its.mode}, seed {seed + number}: {protocol.epochs} epochs in {run['seconds']:.1f} s, return of the "
-                f"last 100 {np.mean(run['returns'][-100:]):.1f}, greedy {np.mean(its.greedy[-1]):.1f}"
-            )
-    for its in found:
-        with open(folder / f"{its.run_name}.csv", "w", newline="") as file:
-            rows = csv.writer(file)
-            rows.writerow(["epoch", *(f"return_seed_{seed + number}" for number in range(protocol.seeds))])
-            rows.writerows([epoch, *returns] for epoch, returns in enumerate(zip(*its.returns, strict=True)))
+def write_returns(path: Path, runs: list[dict[str, Any]]) -> None:
+    """A table of the returns of all epochs, a column for each seed."""
+    with open(path, "w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["epoch", *(f"return_seed_{run['seed']}" for run in runs)])
+        columns = zip(*(run["returns"] for run in runs), strict=True)
+        rows.writerows([epoch, *returns] for epoch, returns in enumerate(columns))
 
 
-def speed_ups(modes: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+def summary(
+    worker: Worker,
+    timings: list[dict[str, Any]],
+    parts: dict[str, float],
+    runs: list[dict[str, Any]],
+    facts: dict[str, Any],
+) -> Summary:
+    """What was seen of one mode."""
+    seconds = {str(e): [row["epoch_seconds"] for row in timings if row["epsilon"] == e] for e in EPSILONS}
+    last, greedy = ([float(np.mean(returns)) for returns in of_seeds] for of_seeds in (
+        (run["returns"][-100:] for run in runs), (run["greedy"] for run in runs)
+    ))  # fmt: skip
+    return {
+        "mode": worker.mode,
+        "run_name": worker.run_name,
+        "total_seconds": float(np.mean([run["seconds"] for run in runs])),
+        "epoch_seconds": {epsilon: spread(values) for epsilon, values in seconds.items() if values},
+        "part_seconds": parts,
+        "return_last_100": float(np.mean(last)),
+        "return_last_100_of_seeds": last,
+        "greedy_return": float(np.mean(greedy)),
+        "greedy_return_of_seeds": greedy,
+        "load": max((row["load"] for row in timings), default=None),
+        **facts,
+    }
+
+
+def speed_ups(modes: list[Summary]) -> dict[str, dict[str, float | None]]:
     """How many times as fast as PyTorch each mode is: in whole runs, and an epoch at each fixed epsilon."""
     base = next((its for its in modes if its["mode"] == "pytorch"), None)
     if base is None:
@@ -198,8 +180,8 @@ def speed_ups(modes: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
         its["mode"]: {
             "total": base["total_seconds"] / its["total_seconds"],
             **{
-                f"epsilon {epsilon}": base["epoch_seconds"][epsilon]["median"] / timed["median"]
-                for epsilon, timed in its["epoch_seconds"].items()
+                f"epsilon {epsilon}": ratio(base["epoch_seconds"][epsilon], seconds)
+                for epsilon, seconds in its["epoch_seconds"].items()
             },
         }
         for its in modes
@@ -208,62 +190,53 @@ def speed_ups(modes: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 def show(result: dict[str, Any]) -> str:
     """The figures as a table."""
-    header = ["mode", "total s", "ms/epoch 0.37", "ms/epoch 1.0", "acting", "training", "sampling", "world"]
-    header += ["compile s", "peak MiB", "return", "greedy", "times PyTorch"]
-    rows = []
-    for its in result["modes"]:
-        timed = [its["epoch_seconds"].get(str(epsilon), {}) for epsilon in EPSILONS]
+
+    def epoch(epsilon: float) -> Column:
+        def cell(its: Summary) -> str:
+            seconds = its["epoch_seconds"].get(str(epsilon))
+            return with_range(seconds, 1, unit=1e-3, between="-") if seconds else "-"
+
+        return Column(f"ms/epoch {epsilon}", cell)
+
+    def part(name: str) -> Column:
+        return Column(name, lambda its: f"{1e3 * its['part_seconds'][name]:.1f}" if its["part_seconds"] else "-")
+
+    def times_pytorch(its: Summary) -> str:
         ups = result["speed_ups"].get(its["mode"], {})
-        rows.append(
-            [
-                its["mode"],
-                f"{its['total_seconds']:.1f}",
-                *(milliseconds(values) for values in timed),
-                *(f"{1e3 * its['part_seconds'][part]:.1f}" if its["part_seconds"] else "-" for part in header[4:8]),
-                f"{its['compile_seconds']:.1f}",
-                f"{its['peak_bytes']['host'] / 2**20:.0f}",
-                f"{its['return_last_100']:.1f}",
-                f"{its['greedy_return']:.1f}",
-                f"{ups.get(f'epsilon {TYPICAL_EPSILON}', ups.get('total', float('nan'))):.2f}",
-            ]
-        )
-    return table(header, rows)
+        return f"{ups.get(f'epsilon {TYPICAL_EPSILON}', ups.get('total', float('nan'))):.2f}"
 
-
-def milliseconds(values: dict[str, float]) -> str:
-    if not values:
-        return "-"
-    median, least, most = (1e3 * values[name] for name in ("median", "min", "max"))
-    return f"{median:.1f} ({least:.1f}-{most:.1f})"
+    columns = (
+        Column("mode", lambda its: its["mode"]),
+        Column("total s", lambda its: f"{its['total_seconds']:.1f}"),
+        *map(epoch, EPSILONS),
+        *map(part, PARTS),
+        Column("compile s", lambda its: f"{its['compile_seconds']:.1f}"),
+        Column("peak MiB", lambda its: f"{its['peak_bytes']['host'] / 2**20:.0f}"),
+        Column("return", lambda its: f"{its['return_last_100']:.1f}"),
+        Column("greedy", lambda its: f"{its['greedy_return']:.1f}"),
+        Column("times PyTorch", times_pytorch),
+    )
+    return sides.side_table(columns, result["modes"])
 
 
 def draw(result: dict[str, Any], target: Path) -> None:
     """Bars: what an epoch takes, by its parts, and what whole runs take."""
-    from matplotlib.figure import Figure
-
     modes = result["modes"]
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    names, floor = [its["mode"] for its in modes], np.zeros(len(modes))
-    for part in ("training", "acting", "sampling", "world"):
-        heights = np.array([1e3 * max(0.0, its["part_seconds"].get(part, 0.0)) for its in modes])
-        left.bar(names, heights, bottom=floor, label=part, width=0.6)
-        floor += heights
-    left.set_ylabel("milliseconds of an epoch")
-    left.set_title(f"parts of an epoch, epsilon {TYPICAL_EPSILON}", fontsize=10)
-    left.legend(frameon=False, fontsize=8)
-    seconds = [its["total_seconds"] for its in modes]
-    bars = right.bar(names, seconds, width=0.6, color="0.4")
-    labels = [f"{value:.0f} s" + told(result, name) for value, name in zip(seconds, names, strict=True)]
-    right.bar_label(bars, labels, fontsize=8)
-    right.set_ylabel("seconds")
-    right.set_title(f"{result['protocol']['epochs']} epochs", fontsize=10)
-    right.margins(y=0.15)
-    devices = sorted({f"{its['device']}" for its in modes})
-    figure.suptitle(f"Treasure hunt on {', '.join(devices)}, {os.cpu_count()} cores", fontsize=10)
-    figure.savefig(target, dpi=140)
 
+    def label(its: Summary) -> str:
+        ups = result["speed_ups"].get(its["mode"], {})
+        times = f"\n{ups['total']:.1f} x" if ups and its["mode"] != "pytorch" else ""
+        return f"{its['total_seconds']:.0f} s{times}"
 
-def told(result: dict[str, Any], mode: str) -> str:
-    ups = result["speed_ups"].get(mode, {})
-    return f"\n{ups['total']:.1f} x" if ups and mode != "pytorch" else ""
+    layers = {
+        part: [1e3 * max(0.0, its["part_seconds"].get(part, 0.0)) for its in modes]
+        for part in ("training", "acting", "sampling", "world")
+    }
+    totals = {"": [its["total_seconds"] for its in modes]}
+    panels = (
+        Panel(f"parts of an epoch, epsilon {TYPICAL_EPSILON}", layers, "milliseconds of an epoch"),
+        Panel(f"{result['protocol']['epochs']} epochs", totals, "seconds", [*map(label, modes)], {"color": "0.4"}),
+    )
+    devices = ", ".join(sorted({its["device"] for its in modes}))
+    title = f"Treasure hunt on {devices}, {os.cpu_count()} cores"
+    sides.draw(target, title, [its["mode"] for its in modes], panels, (9, 3.6))

@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from rollax.agents.acting import QuietActing
 from rollax.agents.dqn import DQNConfig
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError
-from rollax.experiment.experiment import Experiment
+from rollax.experiment.experiment import Experiment, leaves, parts_of
 from rollax.memory.epochs import EpochReplay
-from rollax.networks.heads import ImplicitQuantileHead
-from rollax.networks.streams import Streams
-from rollax.networks.torsos import MLP
-from rollax.networks.weights import TorchWeights
 
 TYPICAL_EPSILON = 0.37  # where a thousand epochs end
+# What PyTorch's mode is written for: the parts of an agent, and the settings that it does not read.
+COUNTERPARTS: dict[str, Any] = {
+    "torso": "mlp",
+    "head": "implicit_quantile",
+    "backup": "greedy",
+    "replay": "epoch",
+    "acting": "quiet",
+    "weights": "torch",
+    "layer_norm": False,
+    "input_scale": (),
+    "dueling": True,
+    "stream_hidden": 0,
+    "noise": "independent",
+    "double": True,
+    "loss": "huber",
+    "optimizer": "adam",
+    "target_period": 1,
+    "learning_rate_end": 1.0,
+    "learners": "independent",
+}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The treasure hunt, its learners, and how they remember and act."""
+    """The treasure hunt, its learners, and how they remember and act; numbers have the experiment's names."""
 
     world: TreasureHunt
     replay: EpochReplay
-    width: int  # of the hidden layers
+    shared_hidden: int  # width of all hidden layers
     quantiles: int
     cosines: int
     cosine_start: int
-    noise_spread: float  # of noisy weights at first
+    noise_scale: float
     act_levels: int
     act_level_choice: Literal["random", "midpoint"]
     batch_size: int
-    updates: int  # gradient steps of an epoch
+    gradient_steps: int  # of an epoch
     discount: float
-    kappa: float
+    huber_kappa: float
     loss_weight: float  # of the sum over predicted quantiles
     learning_rate: float
     optimizer_eps: float
@@ -51,60 +66,26 @@ class Settings:
         """Numbers that a network sees: all frames of an observation."""
         return self.world.frames * self.world.rules.observation_size
 
+    @property
+    def noise_spread(self) -> float:
+        """Of noisy weights at first."""
+        return 0.034 * self.noise_scale
+
 
 def settings_of(experiment: Experiment) -> Settings:
     """The experiment's numbers.  Raises ConfigError where it is made of parts that only JAX has."""
-    config, hp, world = experiment.choices, experiment.hparams, experiment.world
+    world, config = experiment.world, experiment.choices
     if not isinstance(world, TreasureHunt) or not isinstance(config, DQNConfig):
         raise ConfigError("the comparison plays TreasureHunt-v0 with irainbow")
-    width = config.torso.hidden[0] if isinstance(config.torso, MLP) else 0
-    scale = config.streams.noise_scale
-    pairs: dict[str, tuple[Any, Any]] = {
-        "torso": (config.torso, MLP(hidden=(width,))),
-        "streams": (config.streams, Streams(True, shared_hidden=width, noise="independent", noise_scale=scale)),
-        "replay": (type(config.replay), EpochReplay),
-        "head": (type(config.head), ImplicitQuantileHead),
-        "acting": (type(config.acting), QuietActing),
-        "weights": (type(config.weights), TorchWeights),
-        "double": (config.double, True),
-        "loss": (config.loss, "huber"),
-        "optimizer": (config.optimizer, "adam"),
-        "target_period": (hp.target_period, 1),
-        "learning_rate_end": (hp.learning_rate_end, 1.0),
-        "learners": (experiment.loop.learners, "independent"),
-    }
+    values: dict[str, Any] = {leaf.name: leaf.value for leaf in leaves(experiment)} | parts_of(experiment)
+    pairs = COUNTERPARTS | {"hidden": (values.get("shared_hidden"),)}
     problems = [
-        f"{name}={found} has no counterpart in PyTorch; it must be {known}"
-        for name, (found, known) in pairs.items()
-        if found != known
+        f"{name}={values[name]} has no counterpart in PyTorch; it must be {known}"
+        for name, known in pairs.items()
+        if name in values and values[name] != known
     ]
     if problems:
         raise ConfigError(problems)
-    head, acting, replay = config.head, config.acting, config.replay
-    assert isinstance(head, ImplicitQuantileHead)
-    assert isinstance(acting, QuietActing)
-    assert isinstance(replay, EpochReplay)
-    return Settings(
-        world=world,
-        replay=replay,
-        width=width,
-        quantiles=head.quantiles,
-        cosines=head.cosines,
-        cosine_start=head.cosine_start,
-        noise_spread=0.034 * scale,
-        act_levels=acting.act_levels,
-        act_level_choice=acting.act_level_choice,
-        batch_size=config.batch_size,
-        updates=config.gradient_steps,
-        discount=hp.discount,
-        kappa=hp.huber_kappa,
-        loss_weight=hp.loss_weight,
-        learning_rate=hp.learning_rate,
-        optimizer_eps=hp.optimizer_eps,
-        max_grad_norm=hp.max_grad_norm,
-        target_step=hp.target_step,
-        sync_period=hp.sync_period,
-        epsilon_start=hp.epsilon_start,
-        epsilon_end=hp.epsilon_end,
-        epsilon_decay=hp.epsilon_decay,
-    )
+    assert isinstance(config.replay, EpochReplay)
+    numbers = {field.name: values[field.name] for field in fields(Settings) if field.name not in ("world", "replay")}
+    return Settings(world=world, replay=config.replay, **numbers)

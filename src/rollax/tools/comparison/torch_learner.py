@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from torch.nn import functional
 
 from rollax.tools.comparison.numpy_replay import Drawn
 from rollax.tools.comparison.settings import Settings
+from rollax.tools.torch_learning import TorchWeights
 
 Noise = Sequence[tuple[Tensor, Tensor]]  # of the weights and of the biases of each noisy layer
 
@@ -43,7 +43,7 @@ class QuantileNetwork(nn.Module):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
-        width, spread, actions = settings.width, settings.noise_spread, settings.world.num_actions
+        width, spread, actions = settings.shared_hidden, settings.noise_spread, settings.world.num_actions
         self.torso = nn.Linear(settings.inputs, width)
         self.tau = nn.Linear(settings.cosines, width)
         self.shared = NoisyLinear(width, width, spread)
@@ -77,16 +77,11 @@ class Pass(NamedTuple):
     noise: Noise
 
 
-class TorchLearner:
+class TorchLearner(TorchWeights):
     """One agent: its network, the target of it, and its optimizer."""
 
     def __init__(self, settings: Settings, device: str = "cpu") -> None:
-        self.settings, self.device = settings, device
-        self.local = QuantileNetwork(settings).to(device)
-        self.target = copy.deepcopy(self.local).requires_grad_(False)
-        self.optimizer = torch.optim.Adam(
-            self.local.parameters(), lr=settings.learning_rate, eps=settings.optimizer_eps, fused=True
-        )
+        super().__init__(QuantileNetwork(settings), settings, device)
         middles = (torch.arange(settings.act_levels, device=device) + 0.5) / settings.act_levels
         self.middles = middles[None]
 
@@ -96,7 +91,7 @@ class TorchLearner:
         taus = self.middles
         if self.settings.act_level_choice == "random":
             taus = torch.rand((1, self.settings.act_levels), device=self.device)
-        quantiles = self.local(torch.from_numpy(state).to(self.device), taus)
+        quantiles = self.network(torch.from_numpy(state).to(self.device), taus)
         return int(quantiles.mean(dim=1).argmax())
 
     def draw_pass(self, network: QuantileNetwork) -> Pass:
@@ -105,37 +100,29 @@ class TorchLearner:
 
     def loss(self, drawn: Drawn, judge: Pass, successor: Pass, now: Pass) -> Tensor:
         """The quantile Huber loss of a batch with what its three passes drew."""
-        settings = self.settings
+        settings, kappa = self.settings, self.settings.huber_kappa
         state, action, reward, discount, next_state, valid = (
             torch.from_numpy(column).to(self.device) for column in drawn
         )
         with torch.no_grad():
-            best = self.local(next_state, judge.taus, judge.noise).mean(dim=1).argmax(dim=-1)
+            best = self.network(next_state, judge.taus, judge.noise).mean(dim=1).argmax(dim=-1)
             following = taken(self.target(next_state, successor.taus, successor.noise), best)
             targets = reward[:, None] + discount[:, None] * following
-        predicted = taken(self.local(state, now.taus, now.noise), action)
+        predicted = taken(self.network(state, now.taus, now.noise), action)
         error = targets[:, None, :] - predicted[:, :, None]  # [B, predicted, target]
         size = error.abs()
-        huber = torch.where(size <= settings.kappa, 0.5 * error**2, settings.kappa * (size - 0.5 * settings.kappa))
+        huber = torch.where(size <= kappa, 0.5 * error**2, kappa * (size - 0.5 * kappa))
         weight = (now.taus[:, :, None] - (error.detach() < 0).float()).abs()
-        losses = (weight * huber / settings.kappa).mean(dim=2).sum(dim=1)
+        losses = (weight * huber / kappa).mean(dim=2).sum(dim=1)
         return settings.loss_weight * (valid * losses).mean()
 
     def learn(self, drawn: Drawn) -> Tensor:
         """One gradient step, after which the target follows."""
-        loss = self.loss(drawn, self.draw_pass(self.local), self.draw_pass(self.target), self.draw_pass(self.local))
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.local.parameters(), self.settings.max_grad_norm)
-        self.optimizer.step()
+        passes = (self.draw_pass(network) for network in (self.network, self.target, self.network))
+        loss = self.loss(drawn, *passes)
+        self.descend(loss)
         self.follow(self.settings.target_step)
         return loss.detach()
-
-    @torch.no_grad()
-    def follow(self, step: float) -> None:
-        """Moves the target's weights that part of the way."""
-        for target, local in zip(self.target.parameters(), self.local.parameters(), strict=True):
-            target.lerp_(local, step)
 
 
 def taken(quantiles: Tensor, action: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -11,28 +12,33 @@ import numpy as np
 import torch
 
 from rollax.experiment.experiment import Experiment
+from rollax.tools.comparison.mode import PARTS, Mode
 from rollax.tools.comparison.numpy_replay import NumpyReplay
 from rollax.tools.comparison.numpy_world import NumpyWorld
-from rollax.tools.comparison.settings import TYPICAL_EPSILON, Settings, settings_of
+from rollax.tools.comparison.settings import TYPICAL_EPSILON, settings_of
 from rollax.tools.comparison.torch_learner import TorchLearner
 
 
-class TorchExperiment:
-    """All agents, their memories and the world; `epoch` plays and learns once."""
+class TorchMode(Mode):
+    """All agents, their memories and the world, on all cores; `epoch` plays and learns once."""
 
-    def __init__(self, settings: Settings, seed: int, device: str = "cpu") -> None:
+    def __init__(self, experiment: Experiment, device: str = "cpu") -> None:
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        self.settings, self.device = settings_of(experiment), device
+        self.reset(experiment.seed)
+
+    def reset(self, seed: int) -> None:
         torch.manual_seed(seed)
-        self.settings, self.device = settings, device
         self.random = np.random.default_rng(seed)
-        world = settings.world
-        self.world = NumpyWorld(world.rules, self.random)
-        self.learners = [TorchLearner(settings, device) for _ in range(world.agents)]
+        game = self.settings.world
+        self.world = NumpyWorld(game.rules, self.random)
+        self.learners = [TorchLearner(self.settings, self.device) for _ in range(game.agents)]
         self.memories = [
-            NumpyReplay(settings.replay, world.frames, world.rules.observation_size) for _ in range(world.agents)
+            NumpyReplay(self.settings.replay, game.frames, game.rules.observation_size) for _ in range(game.agents)
         ]
-        self.epochs = 0
-        self.epsilon = settings.epsilon_start
-        self.seconds = dict.fromkeys(("acting", "training", "sampling", "world"), 0.0)
+        self.played = 0  # epochs
+        self.epsilon = self.settings.epsilon_start
+        self.seconds = dict.fromkeys(PARTS, 0.0)
 
     def epoch(self, epsilon: float | None = None) -> tuple[float, list[float]]:
         """One epoch: its return, and the loss of each agent's last gradient step; nan where there was none."""
@@ -40,12 +46,12 @@ class TorchExperiment:
         share = self.epsilon if epsilon is None else epsilon
         for learner, memory in zip(self.learners, self.memories, strict=True):
             memory.add_gap()
-            if settings.sync_period and self.epochs % settings.sync_period == 0:
+            if settings.sync_period and self.played % settings.sync_period == 0:
                 learner.follow(1.0)
         total = self.play(share)
         losses = [self.learn(learner, memory) for learner, memory in zip(self.learners, self.memories, strict=True)]
         self.epsilon = max(self.epsilon * (1 - settings.epsilon_decay), settings.epsilon_end)
-        self.epochs += 1
+        self.played += 1
         return total, losses
 
     def play(self, epsilon: float) -> float:
@@ -83,7 +89,7 @@ class TorchExperiment:
         settings, loss = self.settings, float("nan")
         if memory.num_windows < settings.batch_size:
             return loss
-        for _ in range(settings.updates):
+        for _ in range(settings.gradient_steps):
             with self.timed("sampling"):
                 batch = memory.sample(self.random, settings.batch_size, settings.discount)
             with self.timed("training"):
@@ -96,41 +102,31 @@ class TorchExperiment:
         yield
         self.seconds[part] += time.perf_counter() - began
 
-
-class TorchMode:
-    """The experiment as the comparison drives it."""
-
-    def __init__(self, experiment: Experiment, device: str = "cpu") -> None:
-        self.settings, self.device = settings_of(experiment), device
-        self.compile_seconds = 0.0  # nothing is compiled
-        self.reset(experiment.seed)
-
-    def reset(self, seed: int) -> None:
-        """A new experiment."""
-        self.run = TorchExperiment(self.settings, seed, self.device)
-
     def epochs(self, count: int, epsilon: float | None = None) -> list[float]:
-        """Plays and learns; returns of the epochs."""
-        returns = [self.run.epoch(epsilon)[0] for _ in range(count)]
+        returns = [self.epoch(epsilon)[0] for _ in range(count)]
         if self.device != "cpu":
             torch.cuda.synchronize()
         return returns
 
     def greedy_returns(self, count: int, seed: int) -> list[float]:
-        """Returns of epochs without random actions, from which nothing is learnt."""
-        memories = copy.deepcopy(self.run.memories)
-        self.run.random = self.run.world.random = np.random.default_rng(seed)
+        memories = copy.deepcopy(self.memories)
+        self.random = self.world.random = np.random.default_rng(seed)
         returns = []
         for _ in range(count):
-            for memory in self.run.memories:
+            for memory in self.memories:
                 memory.add_gap()
-            returns.append(self.run.play(0.0))
-        self.run.memories = memories
+            returns.append(self.play(0.0))
+        self.memories = memories
         return returns
 
     def parts(self) -> dict[str, float]:
-        """Seconds of an epoch by what they go into."""
         count = 20
-        self.run.seconds = dict.fromkeys(self.run.seconds, 0.0)
+        self.seconds = dict.fromkeys(PARTS, 0.0)
         self.epochs(count, TYPICAL_EPSILON)
-        return {part: spent / count for part, spent in self.run.seconds.items()}
+        return {part: spent / count for part, spent in self.seconds.items()}
+
+    def device_name(self) -> str:
+        return "cpu" if self.device == "cpu" else torch.cuda.get_device_name()
+
+    def device_bytes(self) -> int | None:
+        return None if self.device == "cpu" else torch.cuda.max_memory_allocated()
