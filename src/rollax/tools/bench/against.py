@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rollax.programs.plan import own_cores
+from rollax.programs.machine import own_cores
 from rollax.settings import COUNT, setting
 from rollax.tools import sides
 from rollax.tools.bench.settings import Settings, Side, with_budget

@@ -42,14 +42,14 @@ class Training:
             "seconds_in_all": time.time() - self.began,
         }
         if self.side == "rollax":
-            from rollax.runs.tables import machine
+            from rollax.programs.machine import machine
 
             row["machine"] = machine()
         return row
 
     def train(self, settings: Settings) -> Course:
         if self.side == "rollax":
-            from rollax.runs.run import use_all_cores
+            from rollax.programs.machine import use_all_cores
 
             use_all_cores()  # as the command does
             from rollax.tools.bench import jax_dqn

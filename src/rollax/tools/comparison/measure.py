@@ -18,7 +18,6 @@ from rollax.experiment.experiment import Experiment, to_json
 from rollax.programs.machine import machine
 from rollax.programs.plan import make_plan
 from rollax.rules.aggregates import spread
-from rollax.runs.tables import machine
 from rollax.settings import COUNT, COUNT_OR_NONE, setting
 from rollax.tools import sides
 from rollax.tools.comparison.mode import PARTS
