@@ -58,20 +58,8 @@ class FarReplay:
 
     def draw(self, learner: Learner, memory: Memory, key: Key) -> Lessons:
         """All samples of an iteration, with a learner that is `light`."""
-        pairs = jax.vmap(jax.random.split)(jax.random.split(key, self.agent.updates))
-
-        def one(number: Array, key: Key) -> Sample:
-            later = learner._replace(gradient_steps=learner.gradient_steps + number)
-            return self.agent.draw(later, memory, key)
-
-        samples = jax.vmap(one)(jnp.arange(self.agent.updates), pairs[:, 0])  # four times as fast as one by one
-        return Lessons(samples, pairs[:, 1], self.agent.epsilon(learner))
-
-    def settle(self, hparams: Any, memory: Memory, handles: Any, priorities: Array) -> Memory:
-        def one(memory: Memory, told: tuple[Any, Array]) -> tuple[Memory, None]:
-            return self.agent.settle(hparams, memory, *told), None
-
-        return jax.lax.scan(one, memory, (handles, priorities))[0]
+        keys = self.agent.step_keys(key)
+        return Lessons(self.agent.draw_all(learner, memory, keys.draw), keys.loss, self.agent.epsilon(learner))
 
     # -- where the learner is
 
@@ -115,7 +103,7 @@ def far_pieces(loop: HostLoop, state: TrainState, device: Any) -> tuple[Pieces, 
         metrics = {**means, "epsilon": epsilon}
         return loop.conclude(state, learner, loop.transitions(raw), metrics, tuple(episodes), learn=True)
 
-    settle = jax.vmap(replay.settle, in_axes=(0, axes, 0, 0), out_axes=axes)
+    settle = jax.vmap(loop.agent.settle_all, in_axes=(0, axes, 0, 0), out_axes=axes)
     handles = lessons.samples.handle
     programs, temporary = compile_all(
         {

@@ -15,7 +15,7 @@ import numpy as np
 from rollax.agents.base import Learner, Memory, own_axes
 from rollax.agents.players import Acting
 from rollax.envs.host import HostTask
-from rollax.memory.ring import expand
+from rollax.memory.rows import expand
 from rollax.programs.loop import Loop, TrainState
 from rollax.programs.program import LIGHT, nbytes, population_axes, without_garbage_collection
 from rollax.types import Array, Key, Metrics, Observation, Transition

@@ -19,8 +19,17 @@ from rollax.envs import registry
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError, EnvError, ResourceError
-from rollax.experiment.experiment import Experiment, LoopConfig, Member, leaves, population, range_problems, resolve
-from rollax.memory.replay import UniformReplay
+from rollax.experiment.experiment import (
+    Experiment,
+    LoopConfig,
+    Member,
+    leaves,
+    population,
+    range_problems,
+    replace_at,
+    resolve,
+)
+from rollax.memory.uniform import UniformReplay
 from rollax.programs.evaluate import Best, Evaluator
 from rollax.programs.host import HostEvaluator, HostProgram
 from rollax.programs.host_pieces import HostLoop
@@ -292,8 +301,10 @@ def memory_size(count: float) -> str:
 
 def keys_and_hparams(experiment: Experiment, members: list[Member]) -> tuple[Key, Any]:
     """Of all members, `[members]`; numbers as strong types, so that a restored run meets the same program."""
-    usual = experiment.hparams
-    kinds = {leaf.name: jnp.int32 if leaf.annotation is int else jnp.float32 for leaf in leaves(usual)}
-    columns = {name: jnp.array([member.hparams[name] for member in members], kind) for name, kind in kinds.items()}
+    hparams = experiment.hparams
+    for leaf in leaves(hparams):
+        numbers = [member.hparams[leaf.name] for member in members]
+        column = jnp.array(numbers, jnp.int32 if leaf.annotation is int else jnp.float32)
+        hparams = replace_at(hparams, leaf.path, column)
     keys = jax.vmap(jax.random.key)(np.array([member.seed for member in members], np.uint32))
-    return keys, type(usual)(**columns)
+    return keys, hparams

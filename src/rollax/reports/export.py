@@ -142,7 +142,7 @@ def scores_of(policy: Policy, dtype: Any = jnp.float32) -> Callable[[Array], Arr
         obs = Observation(observations.astype(dtype))
         if hasattr(agent, "returns"):
             return agent.returns(policy.learner.params, obs).mean()
-        return agent.judge(policy.learner.params, obs)[0]
+        return agent.judge(policy.learner.params, obs)[0].log_probs
 
     return scores
 

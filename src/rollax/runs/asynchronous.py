@@ -23,7 +23,8 @@ from rollax.programs.actors import Actor, Board, Shard, Totals, remote
 from rollax.envs.host import HostTask
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, from_json, to_json
-from rollax.memory.replay import PrioritizedReplay, Sample
+from rollax.memory.prioritized import PrioritizedReplay
+from rollax.memory.replay import Sample
 from rollax.runs import checkpoint
 from rollax.runs import tables as records
 from rollax.runs.console import Console, warn

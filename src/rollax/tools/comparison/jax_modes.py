@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.agents.base import ExplorationHParams, own_axes
+from rollax.agents.base import own_axes
 from rollax.agents.dqn import DQN
 from rollax.agents.players import Independent, of_player
 from rollax.envs.protocol import play_envs
@@ -20,6 +20,7 @@ from rollax.envs.treasurehunt import TreasureHunt
 from rollax.envs.treasurehunt.world import World
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment
+from rollax.memory.replay import Request
 from rollax.programs.loop import Loop, TrainState
 from rollax.programs.plan import make_plan
 from rollax.programs.program import LIGHT
@@ -65,7 +66,7 @@ class JaxMode:
         known = self.hparams
         if epsilon is not None:
             share = jnp.float32(epsilon)
-            known = known.replace(epsilon_start=share, epsilon_end=share, epsilon_decay=jnp.float32(0))
+            known = known.replace(exploration=known.exploration.replace(epsilon_start=share, epsilon_end=share))
         players = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.agent.players, *leaf.shape)), known)
         self.state = self.state._replace(learner=self.state.learner._replace(hparams=players))
 
@@ -91,7 +92,7 @@ class JaxMode:
         assert isinstance(agent, DQN)
 
         def sample(memory: Any, key: Key) -> Any:
-            return agent.config.replay.sample(memory, key, agent.config.batch_size, 0.99, 0.0, agent.spec)
+            return agent.buffer.sample(memory, key, Request(agent.config.batch_size, discount=0.99))
 
         every = jax.vmap(sample, in_axes=(axes, 0))
         return agent.updates * self.timed(every, self.state.memory, self.agent.keys(jax.random.key(0)))
@@ -161,8 +162,7 @@ class EpochKeys(NamedTuple):
 
 def actor_of(learner: Any) -> Any:
     """What acting needs of a learner: every array that a function is called with takes its time."""
-    needed = {field.name for field in dataclasses.fields(ExplorationHParams)}
-    others = {field.name: None for field in dataclasses.fields(learner.hparams) if field.name not in needed}
+    others = {field.name: None for field in dataclasses.fields(learner.hparams) if field.name != "exploration"}
     return learner._replace(hparams=learner.hparams.replace(**others), target_params=None, opt_state=None)
 
 

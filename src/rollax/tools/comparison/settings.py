@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rollax.agents.acting import QuietActing
 from rollax.agents.dqn import DQNConfig
+from rollax.agents.treasurehunt import QuietActing, ShrinkingEpsilon, SyncedTarget, WeightedLoss
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment
@@ -65,11 +65,14 @@ def settings_of(experiment: Experiment) -> Settings:
         "replay": (type(config.replay), EpochReplay),
         "head": (type(config.head), ImplicitQuantileHead),
         "acting": (type(config.acting), QuietActing),
+        "exploration": (type(hp.exploration), ShrinkingEpsilon),
+        "target": (type(hp.target), SyncedTarget),
+        "loss_scale": (type(hp.loss_scale), WeightedLoss),
         "weights": (type(config.weights), TorchWeights),
         "double": (config.double, True),
         "loss": (config.loss, "huber"),
         "optimizer": (config.optimizer, "adam"),
-        "target_period": (hp.target_period, 1),
+        "target_period": (hp.target.target_period, 1),
         "learning_rate_end": (hp.learning_rate_end, 1.0),
         "learners": (experiment.loop.learners, "independent"),
     }
@@ -98,13 +101,13 @@ def settings_of(experiment: Experiment) -> Settings:
         updates=config.gradient_steps,
         discount=hp.discount,
         kappa=hp.huber_kappa,
-        loss_weight=hp.loss_weight,
+        loss_weight=hp.loss_scale.loss_weight,
         learning_rate=hp.learning_rate,
         optimizer_eps=hp.optimizer_eps,
         max_grad_norm=hp.max_grad_norm,
-        target_step=hp.target_step,
-        sync_period=hp.sync_period,
-        epsilon_start=hp.epsilon_start,
-        epsilon_end=hp.epsilon_end,
-        epsilon_decay=hp.epsilon_decay,
+        target_step=hp.target.target_step,
+        sync_period=hp.target.sync_period,
+        epsilon_start=hp.exploration.epsilon_start,
+        epsilon_end=hp.exploration.epsilon_end,
+        epsilon_decay=hp.exploration.epsilon_decay,
     )

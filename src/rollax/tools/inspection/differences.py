@@ -82,7 +82,9 @@ def view_of(agent: Any) -> Callable[[Any, Observation], Array]:
 
     def view(params: Any, obs: Observation) -> Array:
         alone = jax.tree.map(lambda leaf: leaf[None], obs)
-        seen = agent.judge(params, alone)[0] if hasattr(agent, "judge") else agent.returns(params, alone).mean()
+        seen = (
+            agent.judge(params, alone)[0].log_probs if hasattr(agent, "judge") else agent.returns(params, alone).mean()
+        )
         return seen[0]
 
     return view
