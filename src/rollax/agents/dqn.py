@@ -41,7 +41,8 @@ class PlainLoss:
 
     def scaled(self, loss: Array) -> Array:
         """What the gradient is taken of, from the mean loss of a batch."""
-        return loss
+        # The compiler would fold the gradient's first factor, 1, into other constants; so it has the bits of any weight.
+        return jax.lax.optimization_barrier(loss)
 
 
 @struct.dataclass
