@@ -377,6 +377,6 @@ def test_a_loss_may_be_weighed():
     """Half the loss is half the gradient, which the limit of its norm sees."""
     found = []
     for weight in (1.0, 0.5):
-        agent, learner, memory = make(small("dqn"), loss_scale=WeightedLoss(loss_weight=weight))
+        agent, learner, memory = make(small("dqn"), objective=WeightedLoss(loss_weight=weight))
         found.append(float(gradient_step(agent, (learner, filled(agent, memory)), KEY)[1]["loss"]))
     np.testing.assert_allclose(found[1], found[0] / 2, rtol=1e-6)

@@ -99,9 +99,7 @@ def test_vectors_and_interruptions(rollout, n, stops):
             continue
         batch = jax.tree.map(np.asarray, sample(state, jax.random.key(number)))
         first, start = batch.obs.features.T
-        np.testing.assert_array_equal(
-            batch.action, action_at(np.floor(batch.action[:, 0]).astype(int), first, start)
-        )
+        np.testing.assert_array_equal(batch.action, action_at(np.floor(batch.action[:, 0]).astype(int), first, start))
         np.testing.assert_array_equal(batch.next_obs.features[:, 0], first)
         steps = batch.next_obs.features[:, 1] - start
         assert np.all((steps >= 1) & (steps <= n))

@@ -25,7 +25,7 @@ def test_presets_name_the_parts():
     hp = make_experiment("irainbow", **HUNT).hparams
     assert hp.exploration == ShrinkingEpsilon(epsilon_start=1.0, epsilon_end=0.0, epsilon_decay=0.001)
     assert hp.target == SyncedTarget(target_period=1, target_step=0.001, sync_period=200)
-    assert hp.loss_scale == WeightedLoss(loss_weight=1 / 12)
+    assert hp.objective == WeightedLoss(loss_weight=1 / 12)
     assert make_experiment("irainbow", **HUNT).choices.acting == QuietActing(act_levels=32)
 
 

@@ -36,13 +36,14 @@ from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Tran
 
 
 @struct.dataclass
-class PlainLoss:
-    """A loss as it is."""
+class MeanLoss:
+    """What a gradient step makes smaller: the mean loss of a batch."""
 
-    def scaled(self, loss: Array) -> Array:
-        """What the gradient is taken of, from the mean loss of a batch."""
-        # The compiler would fold the gradient's first factor, 1, into other constants; so it has the bits of any weight.
-        return jax.lax.optimization_barrier(loss)
+    def value(self, losses: Array) -> Array:
+        """One number of losses `[batch]`."""
+        # The compiler would fold the gradient's first factor, 1, into other constants, and round otherwise than it does
+        # for any other weight of the loss.
+        return jax.lax.optimization_barrier(jnp.mean(losses))
 
 
 @struct.dataclass
@@ -56,7 +57,7 @@ class DQNHParams(OptimizerHParams):
     replay_limit: int = setting(
         0, "The newest transitions that a uniform replay draws from; 0 for all that it keeps.", limit=COUNT_OR_NONE
     )
-    loss_scale: PlainLoss = PlainLoss()
+    objective: MeanLoss = MeanLoss()
     priority_exponent: float = setting(
         0.5, "How much priorities matter to a prioritised replay: 0 is uniform.", limit=SHARE
     )
@@ -187,11 +188,11 @@ class DQN(QLearner):
         """The learner after a gradient step, and how wrong it was about each of the sample."""
         hp = learner.hparams
 
-        def scaled_loss(params: Params) -> tuple[Array, Array]:
+        def objective(params: Params) -> tuple[Array, Array]:
             error = self.bellman_error(params, learner, sample.batch, key)
-            return hp.loss_scale.scaled(jnp.mean(sample.weight * error.loss)), error.priority
+            return hp.objective.value(sample.weight * error.loss), error.priority
 
-        (loss, priority), grads = jax.value_and_grad(scaled_loss, has_aux=True)(learner.params)
+        (loss, priority), grads = jax.value_and_grad(objective, has_aux=True)(learner.params)
         loss, grads = mean_over(self.spec, (loss, grads))
         params, opt_state = self.descend(learner, grads)
         count = learner.gradient_steps + 1

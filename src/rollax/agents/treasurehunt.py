@@ -1,7 +1,7 @@
 """Parts that exist to repeat how the treasure hunt's reference learns, and which its presets name.
 
 They stand in the places of any agent of the DQN family: `--exploration shrinking`, `--target synced`,
-`--loss-scale weighted`, `--acting quiet`.
+`--objective weighted`, `--acting quiet`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from rollax.agents.acting import Ask, NoisyActing, batch_size
-from rollax.agents.dqn import PlainLoss
+from rollax.agents.dqn import MeanLoss
 from rollax.networks.heads import midpoints
 from rollax.rules.policies import epsilon_greedy
 from rollax.rules.schedules import Exploration, PeriodicTarget
@@ -26,8 +26,6 @@ from rollax.types import Array, EnvSpec, Key, Observation
 class ShrinkingEpsilon(Exploration):
     """The share of random actions shrinks by the same share with every iteration, down to its end."""
 
-    epsilon_start: float = setting(1.0, "Share of random actions at first.", limit=SHARE)
-    epsilon_end: float = setting(0.05, "Share of random actions in the end.", limit=SHARE)
     epsilon_decay: float = setting(
         0.001, "The share by which epsilon shrinks with every iteration, down to its end.", limit=SHARE
     )
@@ -53,16 +51,16 @@ class SyncedTarget(PeriodicTarget):
 
 
 @struct.dataclass
-class WeightedLoss(PlainLoss):
-    """A loss is multiplied with a number before its gradient is taken."""
+class WeightedLoss(MeanLoss):
+    """The mean loss of a batch, multiplied with a number."""
 
     loss_weight: float = setting(
         1.0, "What the loss is multiplied with, which matters to `max_grad_norm`.", limit=POSITIVE
     )
     traced: ClassVar[bool] = True
 
-    def scaled(self, loss: Array) -> Array:
-        return self.loss_weight * loss
+    def value(self, losses: Array) -> Array:
+        return self.loss_weight * jnp.mean(losses)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from flax import linen as nn
 
 from rollax import settings as named
 from rollax.agents.acting import NoisyActing
-from rollax.agents.dqn import PlainLoss
+from rollax.agents.dqn import MeanLoss
 from rollax.agents.treasurehunt import QuietActing, ShrinkingEpsilon, SyncedTarget, WeightedLoss
 from rollax.errors import ConfigError, did_you_mean
 from rollax.memory.epochs import EpochReplay
@@ -43,7 +43,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "replay": {"uniform": UniformReplay, "prioritized": PrioritizedReplay, "epoch": EpochReplay},
     "exploration": {"linear": LinearEpsilon, "shrinking": ShrinkingEpsilon},
     "target": {"periodic": PeriodicTarget, "synced": SyncedTarget},
-    "loss_scale": {"plain": PlainLoss, "weighted": WeightedLoss},
+    "objective": {"mean": MeanLoss, "weighted": WeightedLoss},
     "acting": {"noisy": NoisyActing, "quiet": QuietActing},
     "weights": {"flax": FlaxWeights, "torch": TorchWeights},
     "observations": {"raw": RawObservations, "normalized": NormalizedObservations},
@@ -65,7 +65,7 @@ PART_HELP = {
     "replay": "Which past transitions come back.",
     "exploration": "How the share of random actions falls.",
     "target": "How the target weights follow the learnt ones.",
-    "loss_scale": "What the gradient is taken of: the loss, or a multiple of it.",
+    "objective": "What a gradient step makes smaller.",
     "acting": "Whether noise, where there is any, explores.",
     "weights": "What the weights are at first.",
     "observations": "How the network is shown what the agent sees.",

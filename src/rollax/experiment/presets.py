@@ -230,7 +230,7 @@ TREASURE_HUNT: dict[str, Any] = {
     "gradient_steps": 1,
     "learning_rate": 2.5e-4,
     "max_grad_norm": 1.0,
-    "loss_scale": "weighted",
+    "objective": "weighted",
     "loss_weight": 1 / 12,  # the mean over quantiles in place of their sum
     "huber_kappa": 1.0,
     "discount": 0.99,

@@ -17,9 +17,12 @@ def linear(start: Array | float, end: Array | float, fraction: Array | float) ->
     return start + (end - start) * jnp.clip(fraction, 0.0, 1.0)
 
 
+@struct.dataclass
 class Exploration(ABC):
     """How often an action is random: a part whose fields are traced numbers."""
 
+    epsilon_start: float = setting(1.0, "Share of random actions at first ...", limit=SHARE)
+    epsilon_end: float = setting(0.05, "... and in the end.", limit=SHARE)
     traced: ClassVar[bool] = True
 
     @abstractmethod
@@ -31,8 +34,6 @@ class Exploration(ABC):
 class LinearEpsilon(Exploration):
     """The share of random actions falls linearly."""
 
-    epsilon_start: float = setting(1.0, "Share of random actions at first ...", limit=SHARE)
-    epsilon_end: float = setting(0.05, "... and in the end.", limit=SHARE)
     epsilon_steps: float = setting(
         25_000.0, "Environment steps after the warm-up over which epsilon falls.", limit=POSITIVE
     )
