@@ -17,7 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.memory.replay import PrioritizedReplay, Replay, UniformReplay
+from rollax.memory.prioritized import PrioritizedReplay
+from rollax.memory.replay import Replay
+from rollax.memory.uniform import UniformReplay
 from rollax.programs.program import nbytes
 from rollax.tools.bench.replay_work import SPEC, full, working
 

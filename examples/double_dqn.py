@@ -18,16 +18,18 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rollax.agents.base import blank_features, linear, own_axes
+from rollax.agents.base import blank_features, own_axes
 from rollax.envs import registry
 from rollax.envs.protocol import Envs, Task, reset_envs, step_envs
-from rollax.memory.replay import UniformReplay
+from rollax.memory.replay import Request
 from rollax.memory.ring import Batch
+from rollax.memory.uniform import UniformReplay
 from rollax.networks.heads import ScalarHead
 from rollax.networks.models import QNetwork
 from rollax.networks.streams import Streams
 from rollax.networks.torsos import MLP
 from rollax.rules.policies import epsilon_greedy, greedy
+from rollax.rules.schedules import linear
 from rollax.types import Array, Decision, Key, Observation, Params
 
 # Choices.  They are Python values, so they are fixed when the program is compiled.
@@ -62,6 +64,7 @@ class DoubleDQN:
     def __init__(self, task: Task, iterations: int):
         self.task, self.spec = task, task.spec(ENVS, rollout_length=1)
         self.network = QNetwork(task.num_actions, TORSO, Streams(), ScalarHead())
+        self.buffer = REPLAY.build(self.spec)
         self.optimizer = optax.adam(optax.linear_schedule(LEARNING_RATE, 0.0, iterations))
 
     def q_values(self, params: Params, obs: Observation) -> Array:
@@ -73,7 +76,7 @@ class DoubleDQN:
         # One key for each use: the same key twice would give the same numbers twice.
         net_key, env_key = jax.random.split(key)
         params = self.network.init(net_key, blank_features(self.spec))
-        replay, envs = REPLAY.init(self.spec), reset_envs(self.task, env_key, ENVS)
+        replay, envs = self.buffer.init(), reset_envs(self.task, env_key, ENVS)
         return State(params, params, self.optimizer.init(params), replay, envs)
 
     def collect(self, state: State, key: Key, iteration: Array) -> tuple[State, Array]:
@@ -85,7 +88,7 @@ class DoubleDQN:
         action = epsilon_greedy(coins, self.q_values(state.params, obs), obs.legal, epsilon)
         envs, transition, episodes = step_envs(self.task, state.envs, Decision(action), env_key)
         # A replay takes rollouts [T, B, ...]; this one has a single step.
-        replay = REPLAY.add(state.replay, jax.tree.map(lambda leaf: leaf[None], transition), self.spec)
+        replay = self.buffer.add(state.replay, jax.tree.map(lambda leaf: leaf[None], transition))
         return state._replace(replay=replay, envs=envs), jnp.stack([episodes.count, episodes.return_sum])
 
     def loss(self, params: Params, target: Params, batch: Batch) -> Array:
@@ -101,7 +104,7 @@ class DoubleDQN:
 
     def learn(self, state: State, key: Key, iteration: Array) -> State:
         """One gradient step."""
-        sample = REPLAY.sample(state.replay, key, BATCH, DISCOUNT, 0.0, self.spec)
+        sample = self.buffer.sample(state.replay, key, Request(BATCH, DISCOUNT))
         grads = jax.grad(self.loss)(state.params, state.target, sample.batch)
         updates, opt_state = self.optimizer.update(grads, state.opt_state)
         params = optax.apply_updates(state.params, updates)

@@ -9,7 +9,7 @@ import pytest
 from probes import Constant, task
 from training_tools import small, stack_hparams
 
-from rollax.agents.acting import QuietActing
+from rollax.agents.treasurehunt import QuietActing
 from rollax.networks.weights import TorchWeights
 from rollax.types import Observation
 

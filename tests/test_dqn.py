@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 from probes import Constant, task
 from training_tools import decide, small, stack_hparams
 
-from rollax.agents.base import epsilon_at, make_optimizer
-from rollax.agents.dqn import FAMILY, DQNHParams
+from rollax.agents.base import make_optimizer
+from rollax.agents.dqn import FAMILY, DQNHParams, StepKeys
+from rollax.agents.treasurehunt import ShrinkingEpsilon, SyncedTarget, WeightedLoss
+from rollax.memory.replay import Request
 from rollax.memory.ring import Batch
 from rollax.rules.backups import MunchausenBackup
 from rollax.types import Decision, Observation
@@ -28,6 +31,10 @@ def make(config, **values):
     hparams = jax.tree.map(lambda leaf: leaf[0], stack_hparams(1, **values))
     learner, memory = agent.init(jax.random.key(0), hparams)
     return agent, learner, memory
+
+
+def gradient_step(agent, carry, key):
+    return agent.step(carry, (), StepKeys(*jax.random.split(key)))
 
 
 def other_params(agent, seed):
@@ -127,7 +134,7 @@ def test_target_weights_move_softly_or_by_copies(period, step):
     memory = filled(agent, memory)
     for count in range(1, 7):
         before = learner
-        (learner, memory), _ = agent.gradient_step((learner, memory), jax.random.key(count))
+        (learner, memory), _ = gradient_step(agent, (learner, memory), jax.random.key(count))
         share = step if count % period == 0 else 0.0
         for new, old, target in zip(
             *map(jax.tree.leaves, (learner.params, before.target_params, learner.target_params)), strict=True
@@ -168,7 +175,7 @@ def test_schedules_are_linear_in_environment_steps():
     )
     for iterations, expected in ((0, 1.0), (50, 0.6), (100, 0.2), (1_000, 0.2)):
         at = learner._replace(gradient_steps=jnp.int32(2 * iterations))
-        np.testing.assert_allclose(epsilon_at(at.hparams, agent.env_steps(at), 4), expected, rtol=1e-5)
+        np.testing.assert_allclose(agent.epsilon(at), expected, rtol=1e-5)
     gradient = {"w": jnp.array([1.0])}
     hparams = DQNHParams(learning_rate=0.1, learning_rate_end=0.5, learning_rate_steps=100.0, max_grad_norm=10.0)
     sizes = []
@@ -184,7 +191,7 @@ def test_verbs_are_pure():
     agent, learner, memory = make(small("double"))
     memory = filled(agent, memory)
     before = jax.tree.map(np.array, (learner, memory))
-    first, second = (agent.gradient_step((learner, memory), jax.random.key(5)) for _ in range(2))
+    first, second = (gradient_step(agent, (learner, memory), jax.random.key(5)) for _ in range(2))
     for pair in ((first, second), (before, (learner, memory))):
         for left, right in zip(*map(jax.tree.leaves, pair), strict=True):
             np.testing.assert_array_equal(left, right)
@@ -213,9 +220,9 @@ def test_priorities_of_a_sample_reach_the_replay():
     """After a gradient step a prioritised replay holds the errors of what was drawn, to the exponent."""
     agent, learner, memory = make(small("prioritized"), priority_exponent=0.5)
     memory = filled(agent, memory)
-    (_, after), _ = agent.gradient_step((learner, memory), KEY)
+    (_, after), _ = gradient_step(agent, (learner, memory), KEY)
     sample_key, loss_key = jax.random.split(KEY)
-    sample = agent.config.replay.sample(memory, sample_key, 64, learner.hparams.discount, 0.4, agent.spec)
+    sample = agent.buffer.sample(memory, sample_key, Request(64, learner.hparams.discount, 0.4))
     error = agent.bellman_error(learner.params, learner, sample.batch, loss_key)
     env, leaf = sample.handle
     held = np.asarray(after.tree.levels[0]).reshape(8, -1)[env, leaf]
@@ -230,14 +237,12 @@ def test_importance_weights_reach_the_loss_and_are_annealed():
     )
     memory = filled(agent, memory)
     priorities = jnp.linspace(0.1, 9.0, 8)
-    memory = agent.config.replay.reprioritize(
-        memory, (jnp.arange(8), jnp.zeros(8, jnp.int32)), priorities, 1.0, agent.spec
-    )
+    memory = agent.buffer.reprioritize(memory, (jnp.arange(8), jnp.zeros(8, jnp.int32)), priorities, 1.0)
     sample_key, loss_key = jax.random.split(KEY)
     for iterations, exponent in ((0, 0.2), (50, 0.6), (100, 1.0), (999, 1.0)):
         at = learner._replace(gradient_steps=jnp.int32(iterations))
-        _, metrics = agent.gradient_step((at, memory), KEY)
-        sample = agent.config.replay.sample(memory, sample_key, 64, 0.99, exponent, agent.spec)
+        _, metrics = gradient_step(agent, (at, memory), KEY)
+        sample = agent.buffer.sample(memory, sample_key, Request(64, 0.99, exponent))
         error = agent.bellman_error(at.params, at, sample.batch, loss_key)
         assert np.ptp(sample.weight) > 0.1
         np.testing.assert_allclose(metrics["loss"], jnp.mean(sample.weight * error.loss), rtol=1e-4)
@@ -351,7 +356,8 @@ def test_the_munchausen_target_by_hand():
 
 def test_epsilon_may_shrink_with_every_iteration():
     """The table of the treasure hunt's reference: a decay of 0.001 for each epoch."""
-    agent, learner, _ = make(small("dqn", gradient_steps=2), epsilon_start=1.0, epsilon_end=0.4, epsilon_decay=0.001)
+    shrinking = ShrinkingEpsilon(epsilon_start=1.0, epsilon_end=0.4, epsilon_decay=0.001)
+    agent, learner, _ = make(small("dqn", gradient_steps=2), exploration=shrinking)
     for iterations, expected in ((0, 1.0), (100, 0.9048), (500, 0.6064), (1_000, 0.4)):
         at = learner._replace(gradient_steps=jnp.int32(2 * iterations))
         np.testing.assert_allclose(agent.epsilon(at), expected, atol=5e-5)
@@ -359,8 +365,9 @@ def test_epsilon_may_shrink_with_every_iteration():
 
 def test_target_weights_are_copied_whole_after_so_many_iterations():
     """Beside their small moves, at multiples of `sync_period` and only there."""
-    agent, learner, memory = make(small("dqn", gradient_steps=2), target_step=0.001, sync_period=3, learning_rate=0.01)
-    memory, step, same = filled(agent, memory), jax.jit(agent.gradient_step), []
+    synced = SyncedTarget(target_step=0.001, sync_period=3)
+    agent, learner, memory = make(small("dqn", gradient_steps=2), target=synced, learning_rate=0.01)
+    memory, step, same = filled(agent, memory), jax.jit(functools.partial(gradient_step, agent)), []
     for number in range(12):
         (learner, memory), _ = step((learner, memory), jax.random.fold_in(KEY, number))
         pairs = zip(jax.tree.leaves(learner.params), jax.tree.leaves(learner.target_params), strict=True)
@@ -372,6 +379,6 @@ def test_a_loss_may_be_weighed():
     """Half the loss is half the gradient, which the limit of its norm sees."""
     found = []
     for weight in (1.0, 0.5):
-        agent, learner, memory = make(small("dqn"), loss_weight=weight)
-        found.append(float(agent.gradient_step((learner, filled(agent, memory)), KEY)[1]["loss"]))
+        agent, learner, memory = make(small("dqn"), objective=WeightedLoss(loss_weight=weight))
+        found.append(float(gradient_step(agent, (learner, filled(agent, memory)), KEY)[1]["loss"]))
     np.testing.assert_allclose(found[1], found[0] / 2, rtol=1e-6)

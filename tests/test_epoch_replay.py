@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,16 +10,19 @@ import numpy as np
 import pytest
 
 from rollax.memory.epochs import EpochReplay
+from rollax.memory.replay import Request
 from rollax.types import Discrete, EnvSpec, Observation, Transition
 
 STACK = 3
 REFERENCE: Any = {"gap_fill": "stale", "gap_size": 0, "nstep_mode": "discount_only", "sample_index": "physical"}
-BRANCH = EpochReplay(capacity=11, **REFERENCE)
-RELEASED = replace(BRANCH, gap_size=1)
 
 
 def spec(stack=STACK, size=1, length=4):
     return EnvSpec(Observation(jax.ShapeDtypeStruct((stack, size), jnp.float32)), Discrete(4), 1, length, length)
+
+
+BRANCH = EpochReplay(capacity=11, **REFERENCE).build(spec())
+RELEASED = EpochReplay(capacity=11, **(REFERENCE | {"gap_size": 1})).build(spec())
 
 
 def episode(first, length=4):
@@ -32,26 +34,26 @@ def episode(first, length=4):
     return Transition(obs, number[:, None] % 4, number[:, None] / 10, flags, flags.at[-1].set(True), obs)
 
 
-def filled(replay, episodes):
-    state = replay.init(spec())
+def filled(buffer, episodes):
+    state = buffer.init()
     for number in range(episodes):
-        state = replay.add(state, episode(1 + 4 * number), spec())
+        state = buffer.add(state, episode(1 + 4 * number))
     return state
 
 
 @pytest.mark.parametrize(
-    ("replay", "sizes"),
+    ("buffer", "sizes"),
     [(BRANCH, [0, 4, 4, 8, 8, 11]), (RELEASED, [1, 5, 6, 10, 11, 11])],
     ids=["branch", "released"],
 )
-def test_gaps_and_rows_move_as_in_the_reference(replay, sizes):
-    state, rows, frames, counted = replay.init(spec()), [], [], []
+def test_gaps_and_rows_move_as_in_the_reference(buffer, sizes):
+    state, rows, frames, counted = buffer.init(), [], [], []
     for number in range(3):
-        for put in (lambda s: replay.add_gap(s, 2), lambda s, n=number: replay.add_rows(s, *rows_of(n))):
+        for put in (buffer.add_gap, lambda s, n=number: buffer.add_rows(s, *rows_of(n))):
             state = put(state)
             rows.append(int(state.row))
             counted.append(int(state.size))
-            frames.append(replay.previous_frames(state, 2)[:, 0].tolist())
+            frames.append(buffer.previous_frames(state, 2)[:, 0].tolist())
     assert rows == [2, 6, 8, 1, 3, 7]
     assert counted == sizes
     assert frames == [[0, 0], [3, 4], [0, 0], [7, 8], [0, 1], [11, 12]]
@@ -64,17 +66,17 @@ def rows_of(number):
     return rollout.obs.features[:, 0, -1], rollout.action[:, 0], rollout.reward[:, 0], rollout.truncated[:, 0]
 
 
-def windows(replay, state, count, discount=0.5):
-    batch, valid = replay.windows(state, jnp.arange(count), STACK, discount)
+def windows(buffer, state, count, discount=0.5):
+    batch, valid = buffer.windows(state, jnp.arange(count), discount)
     columns = (batch.obs.features[..., 0], batch.action, batch.reward, batch.next_obs.features[..., 0], batch.discount)
     return [np.asarray(column, np.float64).round(6).tolist() for column in columns] + [valid.tolist()]
 
 
-@pytest.mark.parametrize("replay", [BRANCH, RELEASED], ids=["branch", "released"])
-def test_windows_of_the_reference(replay):
-    state = filled(replay, 3)
-    assert int(replay.num_windows(state, STACK)) == 7
-    shown, action, reward, following, discount, valid = windows(replay, state, 7)
+@pytest.mark.parametrize("buffer", [BRANCH, RELEASED], ids=["branch", "released"])
+def test_windows_of_the_reference(buffer):
+    state = filled(buffer, 3)
+    assert int(buffer.num_windows(state)) == 7
+    shown, action, reward, following, discount, valid = windows(buffer, state, 7)
     assert shown == [[8, 0, 1], [0, 1, 9], [1, 9, 10], [9, 10, 11], [10, 11, 12], [11, 12, 0], [12, 0, 5]]
     assert following == [[0, 1, 9], [1, 9, 10], [9, 10, 11], [10, 11, 12], [11, 12, 0], [12, 0, 5], [0, 5, 6]]
     assert action == [1, 1, 2, 3, 0, 0, 1]
@@ -85,23 +87,23 @@ def test_windows_of_the_reference(replay):
 
 def test_windows_of_the_reference_after_two_episodes():
     state = filled(BRANCH, 2)
-    assert int(BRANCH.num_windows(state, STACK)) == 4
+    assert int(BRANCH.num_windows(state)) == 4
     shown, *_, valid = windows(BRANCH, state, 4)
     assert shown == [[8, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4]]
     assert valid == [False, True, True, True]
     state = filled(RELEASED, 2)
-    assert int(RELEASED.num_windows(state, STACK)) == 6
+    assert int(RELEASED.num_windows(state)) == 6
     shown, *_, valid = windows(RELEASED, state, 6)
     assert shown[4:] == [[3, 4, 0], [4, 0, 0]]
     assert valid[4:] == [False, False]
 
 
 def test_corrected_windows():
-    replay = EpochReplay(capacity=11, n_step=2)
-    state = filled(replay, 3)
-    assert (int(state.row), int(state.size), int(replay.num_windows(state, STACK))) == (7, 11, 7)
+    buffer = EpochReplay(capacity=11, n_step=2).build(spec())
+    state = filled(buffer, 3)
+    assert (int(state.row), int(state.size), int(buffer.num_windows(state))) == (7, 11, 7)
     assert state.frames[:, 0].tolist() == [8, 0, 0, 9, 10, 11, 12, 0, 5, 6, 7]
-    shown, action, reward, following, discount, valid = windows(replay, state, 7)
+    shown, action, reward, following, discount, valid = windows(buffer, state, 7)
     assert shown == [[0, 5, 6], [5, 6, 7], [6, 7, 8], [7, 8, 0], [8, 0, 0], [0, 0, 9], [0, 9, 10]]
     assert following == [[6, 7, 8], [7, 8, 0], [8, 0, 0], [0, 0, 9], [0, 9, 10], [9, 10, 11], [10, 11, 12]]
     assert action == [2, 3, 0, 0, 0, 1, 2]
@@ -128,13 +130,13 @@ def test_corrected_windows():
 )
 def test_the_benchmark_fills_as_the_tables_say(settings, expected):
     """Rows, counted rows and windows at the end of epochs; learning begins where there are 256 windows."""
-    replay, about = EpochReplay(**settings), spec(stack=5, size=1, length=50)
-    state, found, began = replay.init(about), {}, None
+    buffer = EpochReplay(**settings).build(spec(stack=5, size=1, length=50))
+    state, found, began = buffer.init(), {}, None
     nothing = (jnp.zeros((50, 1)), jnp.zeros(50), jnp.zeros(50), jnp.zeros(50, bool))
     for epoch in range(21):
-        state = replay.add_rows(replay.add_gap(state, 4), *nothing)
-        found[epoch] = (int(state.row), int(state.size), int(replay.num_windows(state, 5)))
-        if began is None and bool(replay.ready(state, 256, about)):
+        state = buffer.add_rows(buffer.add_gap(state), *nothing)
+        found[epoch] = (int(state.row), int(state.size), int(buffer.num_windows(state)))
+        if began is None and bool(buffer.ready(state, 256)):
             began = epoch
     assert {epoch: found[epoch] for epoch in expected} == expected
     assert began == (5 if "gap_fill" in settings else 4)
@@ -142,18 +144,16 @@ def test_the_benchmark_fills_as_the_tables_say(settings, expected):
 
 def test_draws_are_uniform_and_none_comes_twice():
     """Every window that exists equally often, also once the ring has gone round; never one across the newest row."""
-    replay = EpochReplay(capacity=40, n_step=2)
-    state = replay.init(spec())
-    for number in range(9):
-        state = replay.add(state, episode(1 + 4 * number), spec())
-    draw = jax.jit(jax.vmap(lambda key: replay.sample(state, key, 8, 0.9, 0.0, spec())))
+    buffer = EpochReplay(capacity=40, n_step=2).build(spec())
+    state = filled(buffer, 9)
+    draw = jax.jit(jax.vmap(lambda key: buffer.sample(state, key, Request(8, discount=0.9))))
     sample = draw(jax.random.split(jax.random.key(0), 4_000))
     shown = np.asarray(sample.batch.obs.features[..., 0])  # [draws, 8, 3]
-    count = int(replay.num_windows(state, STACK))
+    count = int(buffer.num_windows(state))
     assert count == 40 - STACK - 2 + 1
     newest = [tuple(row) for row in shown.reshape(-1, 3).tolist()]
     numbers = {window: newest.count(window) for window in set(newest)}
-    every = windows(replay, state, count)[0]
+    every = windows(buffer, state, count)[0]
     assert set(numbers) == {tuple(window) for window in every}
     expected = 4_000 * 8 / count
     for window, times in numbers.items():
@@ -171,13 +171,13 @@ def test_draws_are_uniform_and_none_comes_twice():
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_targets_by_brute_force(n):
-    replay, rng, gamma = EpochReplay(capacity=64, n_step=n), np.random.default_rng(n), 0.8
-    state = replay.init(spec())
+    buffer, rng, gamma = EpochReplay(capacity=64, n_step=n).build(spec()), np.random.default_rng(n), 0.8
+    state = buffer.init()
     frames = jnp.asarray(np.arange(64)[:, None], jnp.float32)
     reward, done = rng.normal(size=64), rng.random(64) < 0.15
-    state = replay.add_rows(state, frames, jnp.zeros(64), jnp.asarray(reward), jnp.asarray(done))
-    count = int(replay.num_windows(state, STACK))
-    batch, valid = replay.windows(state, jnp.arange(count), STACK, gamma)
+    state = buffer.add_rows(state, frames, jnp.zeros(64), jnp.asarray(reward), jnp.asarray(done))
+    count = int(buffer.num_windows(state))
+    batch, valid = buffer.windows(state, jnp.arange(count), gamma)
     for start in range(count):
         last, total, goes_on = start + STACK - 1, 0.0, True
         for ahead in range(n):

@@ -27,8 +27,9 @@ from rollax.agents.names import AGENTS
 from rollax.envs import registry
 from rollax.envs.protocol import reset_envs
 from rollax.experiment.parts import PARTS
-from rollax.memory.replay import PrioritizedReplay, UniformReplay
-from rollax.memory.ring import unpack
+from rollax.memory.prioritized import PrioritizedReplay
+from rollax.memory.rows import unpack
+from rollax.memory.uniform import UniformReplay
 from rollax.networks.heads import ScalarHead
 from rollax.networks.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
 from rollax.networks.streams import Streams

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from flax import linen as nn
 from rollax.agents.dqn import FAMILY
 from rollax.rules.backups import GreedyBackup
-from rollax.memory.replay import UniformReplay
+from rollax.memory.uniform import UniformReplay
 from rollax.networks.torsos import Torso, flatten_features
 
 class Thin(Torso):

@@ -27,12 +27,12 @@ def test_moments_are_those_of_all_rows_together():
 
 
 def test_observations_get_mean_zero_and_deviation_one_within_the_limit():
-    part = NormalizedObservations(observation_limit=3.0)
-    known = part.init(SPEC)
+    view = NormalizedObservations(observation_limit=3.0).build(SPEC)
+    known = view.init()
     rows = {"a": 5 + 2 * jax.random.normal(jax.random.key(0), (4_000, 3)), "b": jnp.full(4_000, 7, jnp.uint8)}
     # Before anything is known features are shown as they are.
-    np.testing.assert_allclose(part.show(known, rows)["a"], jnp.clip(rows["a"], -3, 3))
-    shown = part.show(part.update(known, rows, SPEC), rows)
+    np.testing.assert_allclose(view.show(known, rows)["a"], jnp.clip(rows["a"], -3, 3))
+    shown = view.show(view.update(known, rows), rows)
     np.testing.assert_allclose(jnp.mean(shown["a"], axis=0), 0.0, atol=0.02)
     np.testing.assert_allclose(jnp.std(shown["a"], axis=0), 1.0, atol=0.02)
     assert float(jnp.max(jnp.abs(shown["a"]))) <= 3.0
@@ -41,8 +41,8 @@ def test_observations_get_mean_zero_and_deviation_one_within_the_limit():
 
 def test_rewards_are_divided_by_the_deviation_of_discounted_sums():
     """By hand over two rollouts: sums go on from one to the next, and start anew after an episode's end."""
-    part, rng = NormalizedRewards(reward_limit=1.5), np.random.default_rng(1)
-    known, running, totals = part.init(SPEC), np.zeros(4), []
+    view, rng = NormalizedRewards(reward_limit=1.5).build(SPEC), np.random.default_rng(1)
+    known, running, totals = view.init(), np.zeros(4), []
     for _ in range(2):
         reward = rng.normal(3, 10, (5, 4))
         terminated, truncated = rng.random((2, 5, 4)) < 0.2
@@ -51,7 +51,7 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_sums():
             empty, jnp.zeros((5, 4)), jnp.asarray(reward, jnp.float32), jnp.asarray(terminated),
             jnp.asarray(truncated), empty,
         )  # fmt: skip
-        scaled, known = part.scale(known, rollout, 0.9, SPEC)
+        scaled, known = view.scale(known, rollout, 0.9)
         for step in range(5):
             totals.append(0.9 * running + reward[step])
             running = np.where(terminated[step] | truncated[step], 0.0, totals[-1])

@@ -14,7 +14,7 @@ from probes import BOOTHS, Fair, Masked, task
 from training_tools import decide, make_program, runner, seed_keys, small, solve, stack_hparams, start
 
 from rollax.agents.names import AGENTS
-from rollax.agents.ppo import Lesson, PPOHParams, of_action
+from rollax.agents.ppo import Lesson, PPOHParams
 from rollax.agents.rollouts import flatten_time
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import make_experiment
@@ -82,11 +82,11 @@ def test_a_held_action_pulls_no_more():
     agent, learner, _ = collected(MASKED)
     hp = PPOHParams(clip=0.2, entropy_weight=0.0, value_weight=0.0)
     obs = Observation(jnp.ones((2, 2)), jnp.array([[True, True, False]] * 2))
-    log_policy, _ = agent.judge(learner.params, obs)
+    policy, _ = agent.judge(learner.params, obs)
     action = jnp.array([0, 0])
 
     def gradient(log_ratio, advantages):
-        old, none = of_action(log_policy, action) - log_ratio, jnp.zeros(2)
+        old, none = policy.log_prob(action) - log_ratio, jnp.zeros(2)
         lesson = Lesson(obs, action, old, none, jnp.array(advantages), none)
         grads = jax.grad(lambda p: agent.loss(p, hp, jnp.float32(0), lesson)[0])(learner.params)
         return max(float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(grads))
@@ -139,8 +139,8 @@ def test_values_may_be_clipped_and_advantages_left_alone():
     hp = PPOHParams(clip=0.3, entropy_weight=0.0, value_weight=1.0)
     lesson = lesson_of(agent, learner)
     loss, metrics = plain.loss(learner.params, hp, jnp.float32(0), lesson)
-    log_policy, value = agent.judge(learner.params, lesson.obs)
-    ratio = np.exp(np.asarray(of_action(log_policy, lesson.action) - lesson.log_prob))
+    policy, value = agent.judge(learner.params, lesson.obs)
+    ratio = np.exp(np.asarray(policy.log_prob(lesson.action) - lesson.log_prob))
     value, old, target = (np.asarray(x) for x in (value, lesson.value, lesson.target))
     near = old + np.clip(value - old, -0.3, 0.3)
     value_loss = 0.5 * np.mean(np.maximum((value - target) ** 2, (near - target) ** 2))
@@ -164,8 +164,8 @@ def test_nothing_has_moved_before_the_first_gradient_step(observations):
         state = run(keys, hparams, done)
         state = jax.tree.map(lambda leaf: leaf[0] if leaf.ndim else leaf, state)
         _, rollout, _ = program.loop.collect(state.learner, state.envs, jax.random.key(3))
-        log_policy, _ = agent.judge(state.learner.params, flatten_time(rollout.obs))
-        ratio = jnp.exp(of_action(log_policy, rollout.action.reshape(-1)) - rollout.notes.log_prob.reshape(-1))
+        policy, _ = agent.judge(state.learner.params, flatten_time(rollout.obs))
+        ratio = jnp.exp(policy.log_prob(rollout.action.reshape(-1)) - rollout.notes.log_prob.reshape(-1))
         np.testing.assert_allclose(ratio, 1.0, atol=1e-5)
         _, _, metrics = learn(state.learner, state.memory, rollout, jax.random.key(1))
         assert abs(float(metrics["approx_kl"])) < 1e-5
@@ -222,7 +222,7 @@ def test_a_masked_action_is_never_taken():
         for explore in (True, False):
             act = jax.jit(partial(agent.act, explore=explore))
             action, noted = act(learner._replace(params=params), obs, jax.random.key(int(abs(scale)) % 97))
-            assert bool(jnp.all(of_action(legal, action)))
+            assert bool(jnp.all(jnp.take_along_axis(legal, action[..., None], axis=-1)))
             assert bool(jnp.all(jnp.isfinite(noted.log_prob)))
         _, metrics = agent.loss(params, PPOHParams(), jnp.float32(0), lesson_of(agent, learner))
         assert np.isfinite(float(metrics["entropy"]))

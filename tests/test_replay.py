@@ -12,16 +12,23 @@ from host_tools import STACK, Frames
 from probes import Counter, task
 
 from rollax.envs.protocol import reset_envs, step_envs
-from rollax.memory.replay import PrioritizedReplay, UniformReplay
-from rollax.memory.ring import Batch, Row, pack, unpack
+from rollax.memory.prioritized import PrioritizedReplay
+from rollax.memory.replay import Request
+from rollax.memory.ring import Batch
+from rollax.memory.rows import Row, pack, unpack
+from rollax.memory.uniform import UniformReplay
 from rollax.types import Decision, Discrete, EnvSpec, Observation, Transition
 
 DISCOUNT = 0.9
 
 
-def fill(replay, made, spec, iterations):
-    """Yields the replay's state after each rollout of a probe."""
-    state, envs = replay.init(spec), reset_envs(made, jax.random.key(0), spec.num_envs)
+def asked(batch_size, exponent=1.0, limit=0):
+    return Request(batch_size, DISCOUNT, exponent, limit)
+
+
+def fill(buffer, made, spec, iterations):
+    """Yields the buffer's state after each rollout of a probe."""
+    state, envs = buffer.init(), reset_envs(made, jax.random.key(0), spec.num_envs)
 
     @jax.jit
     def iterate(state, envs, key):
@@ -30,7 +37,7 @@ def fill(replay, made, spec, iterations):
             return envs, transition
 
         envs, rollout = jax.lax.scan(step, envs, jax.random.split(key, spec.rollout_length))
-        return replay.add(state, rollout, spec), envs
+        return buffer.add(state, rollout), envs
 
     for number in range(iterations):
         state, envs = iterate(state, envs, jax.random.key(number + 1))
@@ -57,10 +64,10 @@ def test_windows_are_real(kind, rollout, envs, length, n, capacity, interval, tr
     """At every fill level and across several wraps, with observations that name their episode and step."""
     made = task(Counter(episode_length=length, truncates=truncates), interval)
     spec = made.spec(envs, rollout)
-    replay = kind(capacity, n)
-    assert replay.problems(spec) == []
-    sample = jax.jit(lambda state, key: replay.sample(state, key, 128, DISCOUNT, 1.0, spec).batch)
-    for number, state in fill(replay, made, spec, 4 * capacity // (envs * rollout) + 8):
+    assert kind(capacity, n).problems(spec) == []
+    buffer = kind(capacity, n).build(spec)
+    sample = jax.jit(lambda state, key: buffer.sample(state, key, asked(128)).batch)
+    for number, state in fill(buffer, made, spec, 4 * capacity // (envs * rollout) + 8):
         if (number + 1) * rollout <= n:
             continue
         batch: Batch = jax.tree.map(np.asarray, sample(state, jax.random.key(number)))
@@ -80,9 +87,9 @@ def test_windows_are_real(kind, rollout, envs, length, n, capacity, interval, tr
 def test_sampling_is_uniform_over_complete_windows():
     made = task(Counter(episode_length=7), 7)
     spec = made.spec(2, 1)
-    replay = UniformReplay(40, 2)
-    *_, (_, state) = fill(replay, made, spec, 33)
-    batch = replay.sample(state, jax.random.key(0), 40_000, DISCOUNT, 0.0, spec).batch
+    buffer = UniformReplay(40, 2).build(spec)
+    *_, (_, state) = fill(buffer, made, spec, 33)
+    batch = buffer.sample(state, jax.random.key(0), asked(40_000, 0.0)).batch
     _, counts = np.unique(np.asarray(batch.obs.features), axis=0, return_counts=True)
     windows = 2 * (20 - 2)
     assert len(counts) == windows
@@ -96,8 +103,8 @@ def test_each_observation_is_stored_once():
     features = jax.ShapeDtypeStruct((4,), jnp.float32)
     limited = EnvSpec(Observation(features), Discrete(2), 10, 1, truncation_interval=500)
     unlimited = limited._replace(truncation_interval=1)
-    once = UniformReplay(10_000).init(limited).observations.features
-    twice = UniformReplay(10_000).init(unlimited).observations.features
+    once = UniformReplay(10_000).build(limited).init().observations.features
+    twice = UniformReplay(10_000).build(unlimited).init().observations.features
     assert once.shape == (10, 1_000 + 3, 4)
     assert twice.shape == (10, 2_000, 4)
 
@@ -114,19 +121,19 @@ def example_rollout(spec, number):
 def test_no_hidden_copy_of_the_ring(kind, members):
     """A scan that adds and samples needs little beside the ring itself, alone and under vmap."""
     spec = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), Discrete(2), 8, 1, truncation_interval=500)
-    replay = kind(80_000)
+    buffer = kind(80_000).build(spec)
 
     def run(state, numbers):
         def step(state, number):
-            state = replay.add(state, example_rollout(spec, number), spec)
-            sample = replay.sample(state, jax.random.key(number), 32, 0.99, 0.5, spec)
+            state = buffer.add(state, example_rollout(spec, number))
+            sample = buffer.sample(state, jax.random.key(number), asked(32, 0.5))
             batch = sample.batch
-            state = replay.reprioritize(state, sample.handle, jnp.abs(batch.reward), 0.5, spec)
+            state = buffer.reprioritize(state, sample.handle, jnp.abs(batch.reward), 0.5)
             return state, jnp.sum(batch.obs.features) + jnp.sum(batch.next_obs.features) + jnp.sum(batch.reward)
 
         return jax.lax.scan(step, state, numbers)
 
-    state = jax.eval_shape(lambda: replay.init(spec))
+    state = jax.eval_shape(buffer.init)
     if members:
         axes = jax.tree.map(lambda x: None if x.ndim == 0 and x.dtype == jnp.int32 else 0, state)
         run = jax.vmap(run, in_axes=(axes, None), out_axes=(axes, 0))
@@ -168,9 +175,9 @@ def test_problems_show_the_fix():
 def prioritized(iterations=33, n=2, capacity=40, envs=2, rollout=1):
     made = task(Counter(episode_length=7), 7)
     spec = made.spec(envs, rollout)
-    replay = PrioritizedReplay(capacity, n)
-    *_, (_, state) = fill(replay, made, spec, iterations)
-    return replay, state, spec
+    buffer = PrioritizedReplay(capacity, n).build(spec)
+    *_, (_, state) = fill(buffer, made, spec, iterations)
+    return buffer, state
 
 
 def leaves_of(state):
@@ -182,9 +189,9 @@ def leaves_of(state):
 def test_new_rows_wait_for_their_window_and_then_have_the_largest_weight(rollout, n, capacity):
     made = task(Counter(episode_length=7), 7)
     spec = made.spec(2, rollout)
-    replay = PrioritizedReplay(capacity, n)
+    buffer = PrioritizedReplay(capacity, n).build(spec)
     rows = capacity // 2
-    for number, state in fill(replay, made, spec, 3 * capacity // rollout):
+    for number, state in fill(buffer, made, spec, 3 * capacity // rollout):
         added = (number + 1) * rollout
         times = np.arange(max(added - rows, 0), added)
         expected = np.zeros((2, rows))
@@ -193,13 +200,13 @@ def test_new_rows_wait_for_their_window_and_then_have_the_largest_weight(rollout
 
 
 def test_a_new_row_gets_the_largest_weight_so_far():
-    replay, state, spec = prioritized()
-    sample = replay.sample(state, jax.random.key(0), 4, DISCOUNT, 1.0, spec)
-    state = replay.reprioritize(state, sample.handle, jnp.array([0.1, 9.0, 0.2, 0.3]), 0.5, spec)
+    buffer, state = prioritized()
+    sample = buffer.sample(state, jax.random.key(0), asked(4))
+    state = buffer.reprioritize(state, sample.handle, jnp.array([0.1, 9.0, 0.2, 0.3]), 0.5)
     assert float(state.largest) == 3.0
-    later = replay.reprioritize(state, sample.handle, jnp.full(4, 0.1), 0.5, spec)
-    state = replay.add(later, example_counter_rollout(spec), spec)
-    newest = (int(state.ring.added) - 1 - replay.n_step) % 20
+    later = buffer.reprioritize(state, sample.handle, jnp.full(4, 0.1), 0.5)
+    state = buffer.add(later, example_counter_rollout(buffer.ring.spec))
+    newest = (int(state.ring.added) - 1 - buffer.ring.n_step) % 20
     np.testing.assert_array_equal(leaves_of(state)[:, newest], 3.0)
 
 
@@ -212,12 +219,12 @@ def example_counter_rollout(spec):
 
 def test_sampling_follows_priorities_and_weights_undo_it():
     """Each window with chance proportional to priority ** exponent; a weighted mean is the plain mean again."""
-    replay, state, spec = prioritized()
+    buffer, state = prioritized()
     rows = jnp.arange(18) + (int(state.ring.added) - 20)
     env, leaf = jnp.repeat(jnp.arange(2), 18), jnp.tile(rows % 20, 2)
     priority = jnp.linspace(0.1, 4.0, 36)
-    state = replay.reprioritize(state, (env, leaf), priority, 0.5, spec)
-    sample = replay.sample(state, jax.random.key(0), 60_000, DISCOUNT, 1.0, spec)
+    state = buffer.reprioritize(state, (env, leaf), priority, 0.5)
+    sample = buffer.sample(state, jax.random.key(0), asked(60_000, 1.0))
     chance = np.sqrt(priority) / np.sum(np.sqrt(priority))
     drawn_env, drawn_leaf = map(np.asarray, sample.handle)
     number = drawn_env * 18 + (drawn_leaf - int(rows[0])) % 20
@@ -228,29 +235,29 @@ def test_sampling_follows_priorities_and_weights_undo_it():
     np.testing.assert_allclose(sample.weight, weight[number] / weight[number].max(), rtol=1e-4)
     unbiased = np.bincount(number, weights=np.asarray(sample.weight), minlength=36)
     np.testing.assert_allclose(unbiased / unbiased.sum(), 1 / 36, rtol=0.2)
-    half = replay.sample(state, jax.random.key(0), 100, DISCOUNT, 0.5, spec)
-    whole = replay.sample(state, jax.random.key(0), 100, DISCOUNT, 1.0, spec)
+    half = buffer.sample(state, jax.random.key(0), asked(100, 0.5))
+    whole = buffer.sample(state, jax.random.key(0), asked(100, 1.0))
     ratio = half.weight**2 / whole.weight
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
 
 
 def test_uniform_priorities_weigh_the_same():
-    replay, state, spec = prioritized()
-    np.testing.assert_allclose(replay.sample(state, jax.random.key(0), 50, DISCOUNT, 0.7, spec).weight, 1.0, rtol=1e-5)
+    buffer, state = prioritized()
+    np.testing.assert_allclose(buffer.sample(state, jax.random.key(0), asked(50, 0.7)).weight, 1.0, rtol=1e-5)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("priority", [0.0, np.nan, np.inf, -np.inf, 1e-38, 1e38])
 def test_any_priority_is_survived(priority, exponent):
     """After it, draws are still complete windows with finite weights, and other rows can still be drawn."""
-    replay, state, spec = prioritized()
+    buffer, state = prioritized()
     for number in range(5):
-        sample = replay.sample(state, jax.random.key(number), 16, DISCOUNT, 1.0, spec)
+        sample = buffer.sample(state, jax.random.key(number), asked(16, 1.0))
         mixed = jnp.where(jnp.arange(16) % 2 == 0, priority, 0.5)
-        state = replay.reprioritize(state, sample.handle, mixed, exponent, spec)
+        state = buffer.reprioritize(state, sample.handle, mixed, exponent)
     assert np.isfinite(leaves_of(state)).all()
     assert np.isfinite(state.largest)
-    sample = replay.sample(state, jax.random.key(9), 512, DISCOUNT, 1.0, spec)
+    sample = buffer.sample(state, jax.random.key(9), asked(512, 1.0))
     assert np.isfinite(sample.weight).all()
     assert np.all(np.asarray(sample.weight) > 0)
     _, leaf = sample.handle
@@ -261,11 +268,11 @@ def test_any_priority_is_survived(priority, exponent):
 
 
 def test_a_priority_of_all_rows_at_the_limits_sums_up():
-    replay, state, spec = prioritized(iterations=60, capacity=80)
+    buffer, state = prioritized(iterations=60, capacity=80)
     env, leaf = jnp.repeat(jnp.arange(2), 40), jnp.tile(jnp.arange(40), 2)
     for priority in (1e38, 1e-38):
-        full = replay.reprioritize(state, (env, leaf), jnp.full(80, priority), 1.0, spec)
-        sample = replay.sample(full, jax.random.key(0), 64, DISCOUNT, 1.0, spec)
+        full = buffer.reprioritize(state, (env, leaf), jnp.full(80, priority), 1.0)
+        sample = buffer.sample(full, jax.random.key(0), asked(64, 1.0))
         np.testing.assert_allclose(sample.weight, 1.0, rtol=1e-4)
 
 
@@ -298,11 +305,12 @@ def real_stack(features):
 def test_stacks_are_rebuilt_from_single_frames(kind, rollout, envs, length, n, capacity, interval, truncates):
     """At every fill level, across wraps and ends of episodes, with frames that name their episode and step."""
     made = task(Frames(episode_length=length, truncates=truncates), interval)
-    spec, replay = made.spec(envs, rollout), kind(capacity, n)
-    assert replay.problems(spec) == []
-    assert replay.empty(spec).observations.features.shape[2:] == (2, 2)
-    sample = jax.jit(lambda state, key: replay.sample(state, key, 128, DISCOUNT, 1.0, spec).batch)
-    for number, state in fill(replay, made, spec, 3 * capacity // (envs * rollout) + 8):
+    spec = made.spec(envs, rollout)
+    assert kind(capacity, n).problems(spec) == []
+    buffer = kind(capacity, n).build(spec)
+    assert buffer.ring.empty().observations.features.shape[2:] == (2, 2)
+    sample = jax.jit(lambda state, key: buffer.sample(state, key, asked(128)).batch)
+    for number, state in fill(buffer, made, spec, 3 * capacity // (envs * rollout) + 8):
         if (number + 1) * rollout <= n:
             continue
         batch: Batch = jax.tree.map(np.asarray, sample(state, jax.random.key(number)))
@@ -322,9 +330,10 @@ def test_stacks_are_rebuilt_from_single_frames(kind, rollout, envs, length, n, c
 def test_no_window_reaches_over_an_interruption(kind, rollout, n, stops):
     """Episodes are left in the middle: what follows is new, and the observation that was reached is kept."""
     made = task(Frames(episode_length=50), 50)
-    spec, replay = made.spec(2, rollout)._replace(restarts=True), kind(2 * rollout * 10, n)
-    sample = jax.jit(lambda state, key: replay.sample(state, key, 128, DISCOUNT, 1.0, spec).batch)
-    interrupt = jax.jit(lambda state, obs: replay.interrupt(state, obs, spec))
+    spec = made.spec(2, rollout)._replace(restarts=True)
+    buffer = kind(2 * rollout * 10, n).build(spec)
+    sample = jax.jit(lambda state, key: buffer.sample(state, key, asked(128)).batch)
+    interrupt = jax.jit(buffer.interrupt)
 
     @jax.jit
     def iterate(state, envs):
@@ -333,9 +342,9 @@ def test_no_window_reaches_over_an_interruption(kind, rollout, n, stops):
             return envs, transition
 
         envs, rollouts = jax.lax.scan(step, envs, length=rollout)
-        return replay.add(state, rollouts, spec), envs
+        return buffer.add(state, rollouts), envs
 
-    state, envs, episode, reached = replay.init(spec), reset_envs(made, jax.random.key(0), 2), 0, set()
+    state, envs, episode, reached = buffer.init(), reset_envs(made, jax.random.key(0), 2), 0, set()
     for number in range(40):
         for _ in range(stops.count(number)):  # more than one: nothing happened in between
             state, episode = interrupt(state, envs.obs), episode + 1
@@ -362,22 +371,19 @@ def test_no_window_reaches_over_an_interruption(kind, rollout, n, stops):
 def test_a_limit_draws_from_the_newest_transitions_only():
     """Of a ring that has gone round: the numbers on the transitions tell their age."""
     spec = EnvSpec(Observation(jax.ShapeDtypeStruct((), jnp.float32)), Discrete(2), 2, 1)
-    replay = UniformReplay(capacity=40)
-    state = replay.init(spec)
+    buffer = UniformReplay(capacity=40).build(spec)
+    state = buffer.init()
     for number in range(50):
         shown = Observation(jnp.full((1, 2), number, jnp.float32))
         rollout = Transition(
             shown, jnp.zeros((1, 2), jnp.int32), jnp.ones((1, 2)), jnp.zeros((1, 2), bool), jnp.zeros((1, 2), bool),
             Observation(shown.features + 1),
         )  # fmt: skip
-        state = replay.add(state, rollout, spec)
+        state = buffer.add(state, rollout)
 
     def drawn(limit):
-        return set(
-            np.asarray(
-                replay.sample(state, jax.random.key(0), 500, 0.9, 1.0, spec, jnp.int32(limit)).batch.obs.features
-            )
-        )
+        sample = buffer.sample(state, jax.random.key(0), asked(500, limit=jnp.int32(limit)))
+        return set(np.asarray(sample.batch.obs.features))
 
     assert drawn(0) == set(range(30, 49))
     assert drawn(10) == {44, 45, 46, 47, 48}  # ten transitions are five steps of two environments

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from rollax.agents.names import AGENTS
 from rollax.envs.protocol import Task
+from rollax.experiment.experiment import leaves, replace_at
 from rollax.networks.heads import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.programs.evaluate import Evaluator
 from rollax.programs.jit import JitProgram
@@ -23,8 +24,16 @@ QUANTILES = (QuantileHead, ImplicitQuantileHead)
 
 def stack_hparams(members: int, name: str = "dqn", **values: Any) -> Any:
     """An agent's hyper-parameters, the same for every member, as strong types."""
-    hparams = AGENTS[name].hparams.replace(**values)
+    hparams = with_numbers(AGENTS[name].hparams, values)
     return jax.tree.map(lambda x: jnp.full(members, x, jnp.int32 if isinstance(x, int) else jnp.float32), hparams)
+
+
+def with_numbers(hparams: Any, values: dict[str, Any]) -> Any:
+    """Hyper-parameters with numbers or parts replaced by name, also inside of parts."""
+    for leaf in leaves(hparams):
+        if leaf.name in values:
+            hparams = replace_at(hparams, leaf.path, values[leaf.name])
+    return hparams.replace(**{name: value for name, value in values.items() if hasattr(hparams, name)})
 
 
 def seed_keys(*seeds: int) -> jax.Array:
@@ -106,7 +115,8 @@ def solve(name: str, task: Task, iterations: int = 1_500, **changes: Any) -> tup
     # A squared loss finds means; quantiles need one that is linear but for small errors.
     settings["huber_kappa"] = 1.0 if isinstance(getattr(agent.network, "head", None), QUANTILES) else 100.0
     settings |= changes
-    known = {key: value for key, value in settings.items() if hasattr(usual, key)}
+    numbers = {leaf.name for leaf in leaves(usual)}
+    known = {name: value for name, value in settings.items() if name in numbers}
     warm_up = 0 if rollout > 1 else 32
     keys, hparams = seed_keys(0), stack_hparams(1, name, **known)
     state = runner(program, keys, hparams, warm_up, LIGHT)(keys, hparams, warm_up + iterations // rollout)

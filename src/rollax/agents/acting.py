@@ -1,20 +1,17 @@
-"""How the values are asked for that an action is chosen by."""
+"""How an agent that knows the value of every action comes to choose one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import jax
-import jax.numpy as jnp
 
-from rollax.networks.heads import midpoints
+from rollax.rules.policies import epsilon_greedy
 from rollax.rules.returns import ReturnDistribution
-from rollax.settings import COUNT, setting
-from rollax.types import Array, Key
+from rollax.types import Array, Key, Observation
 
-# Of a key for noise and levels, or None for the mean network, and of levels [B, N] of one's own.
+# Returns of all actions, of a key for noise and levels, or None for the mean network, and of given levels [B, N].
 Ask = Callable[[Key | None, Array | None], ReturnDistribution]
 
 
@@ -22,30 +19,16 @@ Ask = Callable[[Key | None, Array | None], ReturnDistribution]
 class NoisyActing:
     """With noise, where the network has any, as long as it explores; then with the mean network."""
 
-    def draw(self, key: Key, rows: int) -> tuple[Array, Key]:
-        """What decisions for so many rows draw: coins `[2, rows]` for `epsilon_greedy`, and what `values` takes."""
+    def choose(
+        self, ask: Ask, obs: Observation, epsilon: Array | float, key: Key, *, explore: bool
+    ) -> tuple[Array, Array]:
+        """Actions `[B]`, of which the share `epsilon` is random, and the values `[B, A]` that they were chosen by."""
         noise_key, coin_key = jax.random.split(key)
-        return jax.random.uniform(coin_key, (2, rows)), noise_key
-
-    def values(self, ask: Ask, drawn: Key, *, explore: bool) -> Array:
-        """Values of all actions `[rows, A]`."""
-        return ask(drawn if explore else None, None).mean()
+        coins = jax.random.uniform(coin_key, (2, batch_size(obs)))
+        q_values = ask(noise_key if explore else None, None).mean()
+        return epsilon_greedy(coins, q_values, obs.legal, epsilon), q_values
 
 
-@dataclass(frozen=True)
-class QuietActing:
-    """With the mean weights always, and levels of its own for implicit quantiles."""
-
-    act_levels: int = setting(32, "Levels of an implicit quantile network when it acts ...", limit=COUNT)
-    act_level_choice: Literal["random", "midpoint"] = setting(
-        "random", "... drawn for each decision, or evenly spread."
-    )
-
-    def draw(self, key: Key, rows: int) -> tuple[Array, Array]:
-        """All in one: where a single decision is one row, each draw of its own would take as long as the network."""
-        drawn = jax.random.uniform(key, (2 + self.act_levels, rows))
-        return drawn[:2], drawn[2:].T
-
-    def values(self, ask: Ask, drawn: Array, *, explore: bool) -> Array:
-        even = self.act_level_choice == "midpoint"
-        return ask(None, jnp.broadcast_to(midpoints(self.act_levels), drawn.shape) if even else drawn).mean()
+def batch_size(obs: Observation) -> int:
+    """Observations in a batch `[B, ...]`."""
+    return jax.tree.leaves(obs.features)[0].shape[0]

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from rollax.rules.schedules import linear
 from rollax.settings import NOT_NEGATIVE, POSITIVE, SHARE, setting
 from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
@@ -171,20 +172,6 @@ class OptimizerHParams:
     traced: ClassVar[bool] = True
 
 
-@struct.dataclass
-class ExplorationHParams:
-    """How often an action is random."""
-
-    epsilon_start: float = setting(1.0, "Share of random actions at first ...", limit=SHARE)
-    epsilon_end: float = setting(0.05, "... and in the end.", limit=SHARE)
-    epsilon_steps: float = setting(
-        25_000.0, "Environment steps after the warm-up over which epsilon falls ...", limit=POSITIVE
-    )
-    epsilon_decay: float = setting(
-        0.0, "... or the share by which it shrinks with every iteration, down to its end.", limit=SHARE
-    )
-
-
 HIDING_OPTIMIZERS = ("radam",)  # its square roots are NaN before its fifth step, and not used
 
 
@@ -215,14 +202,6 @@ def apply_gradients(
     return optax.apply_updates(params, updates), opt_state
 
 
-def epsilon_at(hparams: ExplorationHParams, env_steps: Array | float, steps_per_iteration: int) -> Array:
-    """The share of random actions after so many environment steps."""
-    falling = linear(hparams.epsilon_start, hparams.epsilon_end, env_steps / hparams.epsilon_steps)
-    left = (1.0 - hparams.epsilon_decay) ** jnp.round(env_steps / steps_per_iteration)
-    shrinking = jnp.maximum(hparams.epsilon_start * left, hparams.epsilon_end)
-    return jnp.where(hparams.epsilon_decay > 0, shrinking, falling)
-
-
 def share_problems(spec: EnvSpec, name: str, count: int) -> list[str]:
     """Whether so many can be shared out evenly."""
     if count % spec.shards == 0:
@@ -247,8 +226,3 @@ def own_axes(memory: Memory) -> Any:
 def blank_features(spec: EnvSpec) -> Any:
     """A batch of one observation's features, all zero: what a network is initialised with."""
     return jax.tree.map(lambda x: jnp.zeros((1, *x.shape), x.dtype), spec.observation.features)
-
-
-def linear(start: Array | float, end: Array | float, fraction: Array | float) -> Array:
-    """From `start` at 0 to `end` at 1, and constant beyond.  All three may be traced."""
-    return start + (end - start) * jnp.clip(fraction, 0.0, 1.0)

@@ -8,6 +8,7 @@ state, `double` says whose values choose there.  `FAMILY`, at the end, names the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -15,50 +16,48 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from rollax.agents.acting import NoisyActing, QuietActing
-from rollax.agents.base import (
-    ExplorationHParams,
-    Lessons,
-    OptimizerHParams,
-    OptimizerName,
-    Recipe,
-    apply_gradients,
-    blank_features,
-    linear,
-    make_optimizer,
-    share_problems,
-)
+from rollax.agents.acting import NoisyActing
+from rollax.agents.base import OptimizerHParams, OptimizerName, Recipe, blank_features, make_optimizer, share_problems
 from rollax.agents.q_learner import QLearner
-from rollax.memory.replay import PrioritizedReplay, Replay, Sample, UniformReplay
+from rollax.memory.prioritized import PrioritizedReplay
+from rollax.memory.replay import Buffer, Replay, Request, Sample
 from rollax.memory.ring import Batch
+from rollax.memory.uniform import UniformReplay
 from rollax.networks.heads import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead
 from rollax.networks.streams import Streams
 from rollax.networks.torsos import MLP, Torso
 from rollax.networks.weights import FlaxWeights, TorchWeights
 from rollax.rules.backups import GreedyBackup, MunchausenBackup
 from rollax.rules.returns import BellmanError
+from rollax.rules.schedules import Exploration, LinearEpsilon, PeriodicTarget, linear
 from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, setting
 from rollax.tracing import REMEMBERING, SAMPLING, mean_over, phase
 from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 
 @struct.dataclass
-class DQNHParams(ExplorationHParams, OptimizerHParams):
-    """Numbers that may differ between the members of a population.  All are traced."""
+class MeanLoss:
+    """What a gradient step makes smaller: the mean loss of a batch."""
 
+    def value(self, losses: Array) -> Array:
+        """One number of losses `[batch]`."""
+        # The compiler would fold the gradient's first factor, 1, into other constants, and round otherwise than it does
+        # for any other weight of the loss.
+        return jax.lax.optimization_barrier(jnp.mean(losses))
+
+
+@struct.dataclass
+class DQNHParams(OptimizerHParams):
+    """Numbers that may differ between the members of a population.  All are traced; parts are made of such numbers."""
+
+    exploration: Exploration = LinearEpsilon()
     discount: float = setting(0.99, "What a reward is worth one step later.", limit=SHARE)
     huber_kappa: float = setting(1.0, "Errors beyond this count linearly.", limit=POSITIVE)
-    target_period: int = setting(1, "Gradient steps between moves of the target weights ...", limit=COUNT)
-    target_step: float = setting(0.01, "... and how far they move: 1.0 copies.", limit=SHARE)
-    sync_period: int = setting(
-        0, "Iterations between full copies, beside those moves; 0 for none.", limit=COUNT_OR_NONE
-    )
+    target: PeriodicTarget = PeriodicTarget()
     replay_limit: int = setting(
         0, "The newest transitions that a uniform replay draws from; 0 for all that it keeps.", limit=COUNT_OR_NONE
     )
-    loss_weight: float = setting(
-        1.0, "What the loss is multiplied with, which matters to `max_grad_norm`.", limit=POSITIVE
-    )
+    objective: MeanLoss = MeanLoss()
     priority_exponent: float = setting(
         0.5, "How much priorities matter to a prioritised replay: 0 is uniform.", limit=SHARE
     )
@@ -79,7 +78,7 @@ class DQNConfig:
     double: bool = setting(False, "The online weights choose what follows the next state, the target weights judge it.")
     backup: GreedyBackup = GreedyBackup()
     replay: Replay = UniformReplay()
-    acting: NoisyActing | QuietActing = NoisyActing()
+    acting: NoisyActing = NoisyActing()
     weights: FlaxWeights | TorchWeights = FlaxWeights()
     batch_size: int = setting(128, "Transitions of one gradient step.", limit=COUNT)
     gradient_steps: int = setting(1, "Gradient steps of one iteration.", limit=COUNT)
@@ -108,11 +107,23 @@ class DQNLearner(NamedTuple):
     gradient_steps: Array
 
 
+class StepKeys(NamedTuple):
+    """The keys of one gradient step."""
+
+    draw: Key  # what it learns from
+    loss: Key  # noise and levels of the networks
+
+
 @dataclass(frozen=True)
 class DQN(QLearner):
     """A member of the family in one environment."""
 
     config: DQNConfig
+
+    @cached_property
+    def buffer(self) -> Buffer:
+        """Where it remembers."""
+        return self.config.replay.build(self.spec)
 
     @property
     def own_batch(self) -> int:
@@ -123,84 +134,88 @@ class DQN(QLearner):
         params = self.config.weights.begin(key, self.network.init(key, blank_features(self.spec)))
         optimizer = make_optimizer(self.config.optimizer, hparams)
         learner = DQNLearner(hparams, params, params, optimizer.init(params), jnp.int32(0))
-        return learner, self.config.replay.init(self.spec)
+        return learner, self.buffer.init()
 
     def act(
         self, learner: DQNLearner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
     ) -> Decision:
-        return Decision(self.choose(learner, obs, key, explore=explore, lazily=True)[0])
+        return Decision(self.choose(learner, obs, key, explore=explore)[0])
 
     def remember(self, memory: Any, rollout: Transition) -> Any:
-        return self.config.replay.add(memory, rollout, self.spec)
+        return self.buffer.add(memory, rollout)
 
     def interrupt(self, memory: Any, obs: Observation) -> Any:
-        return self.config.replay.interrupt(memory, obs, self.spec)
+        return self.buffer.interrupt(memory, obs)
 
-    def begin(
-        self, learner: DQNLearner, memory: Any, rollout: Transition, key: Key
-    ) -> tuple[tuple[DQNLearner, Any], Lessons]:
+    def lessons(self, learner: DQNLearner, rollout: Transition, key: Key) -> tuple[tuple, StepKeys]:
         del rollout  # `remember` has put it into the memory
-        return (learner, memory), Lessons(self.epsilon(learner), jax.random.split(key, self.config.gradient_steps))
+        return (), self.step_keys(key)
 
-    def step(self, progress: tuple[DQNLearner, Any], shared: Array, own: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
-        return self.gradient_step(progress, own)
+    def step_keys(self, key: Key) -> StepKeys:
+        """The keys `[updates]` of an iteration's gradient steps."""
+        pairs = jax.vmap(jax.random.split)(jax.random.split(key, self.updates))
+        return StepKeys(pairs[:, 0], pairs[:, 1])
 
-    def conclude(
-        self, progress: tuple[DQNLearner, Any], lessons: Lessons, metrics: Metrics
-    ) -> tuple[DQNLearner, Any, Metrics]:
-        return *progress, {**metrics, "epsilon": lessons.shared}
+    def step(
+        self, progress: tuple[DQNLearner, Any], shared: Any, own: StepKeys
+    ) -> tuple[tuple[DQNLearner, Any], Metrics]:
+        """A gradient step, if the memory is ready for it; else it is counted, and changes nothing."""
+        learner, memory = progress
 
-    def gradient_step(self, carry: tuple[DQNLearner, Any], key: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
-        """One step, if the memory is ready for it; else it is counted, and changes nothing."""
-        ready = self.config.replay.ready(carry[1], self.own_batch, self.spec)
-        if ready is True:
-            return self.ready_step(carry, key)
+        def learn() -> tuple[tuple[DQNLearner, Any], Metrics]:
+            sample = self.draw(learner, memory, own.draw)
+            after, priority, metrics = self.improve(learner, sample, own.loss)
+            return (after, self.settle(learner.hparams, memory, sample.handle, priority)), metrics
 
         def wait() -> tuple[tuple[DQNLearner, Any], Metrics]:
-            learner, memory = carry
             return (learner._replace(gradient_steps=learner.gradient_steps + 1), memory), {"loss": jnp.float32(0)}
 
-        return jax.lax.cond(ready, lambda: self.ready_step(carry, key), wait)
-
-    def ready_step(self, carry: tuple[DQNLearner, Any], key: Key) -> tuple[tuple[DQNLearner, Any], Metrics]:
-        learner, memory = carry
-        sample_key, loss_key = jax.random.split(key)
-        sample = self.draw(learner, memory, sample_key)
-        learner, priority, metrics = self.improve(learner, sample, loss_key)
-        return (learner, self.settle(learner.hparams, memory, sample.handle, priority)), metrics
+        ready = self.buffer.ready(memory, self.own_batch)
+        return learn() if ready is True else jax.lax.cond(ready, learn, wait)
 
     def draw(self, learner: DQNLearner, memory: Any, key: Key) -> Sample:
         """What the next gradient step learns from.  Of the learner it needs the numbers, not the weights."""
         hp = learner.hparams
         importance = linear(hp.importance_start, hp.importance_end, self.env_steps(learner) / hp.importance_steps)
         with phase(SAMPLING):
-            return self.config.replay.sample(
-                memory, key, self.own_batch, hp.discount, importance, self.spec, hp.replay_limit
-            )
+            return self.buffer.sample(memory, key, Request(self.own_batch, hp.discount, importance, hp.replay_limit))
+
+    def draw_all(self, learner: DQNLearner, memory: Any, keys: Key) -> Sample:
+        """What each gradient step of an iteration learns from, `[updates, ...]`, if none has changed the memory yet."""
+
+        def one(number: Array, key: Key) -> Sample:
+            return self.draw(learner._replace(gradient_steps=learner.gradient_steps + number), memory, key)
+
+        return jax.vmap(one)(jnp.arange(self.updates), keys)  # four times as fast as one by one
 
     def improve(self, learner: DQNLearner, sample: Sample, key: Key) -> tuple[DQNLearner, Array, Metrics]:
         """The learner after a gradient step, and how wrong it was about each of the sample."""
-        hp, env_steps = learner.hparams, self.env_steps(learner)
+        hp = learner.hparams
 
-        def weighted_loss(params: Params) -> tuple[Array, Array]:
+        def objective(params: Params) -> tuple[Array, Array]:
             error = self.bellman_error(params, learner, sample.batch, key)
-            return hp.loss_weight * jnp.mean(sample.weight * error.loss), error.priority
+            return hp.objective.value(sample.weight * error.loss), error.priority
 
-        (loss, priority), grads = jax.value_and_grad(weighted_loss, has_aux=True)(learner.params)
+        (loss, priority), grads = jax.value_and_grad(objective, has_aux=True)(learner.params)
         loss, grads = mean_over(self.spec, (loss, grads))
-        params, opt_state = apply_gradients(
-            self.config.optimizer, hp, env_steps, grads, learner.opt_state, learner.params
-        )
+        params, opt_state = self.descend(learner, grads)
         count = learner.gradient_steps + 1
-        step = jnp.where(count % hp.target_period == 0, hp.target_step, 0.0)
-        whole = (hp.sync_period > 0) & (count % jnp.maximum(hp.sync_period * self.updates, 1) == 0)
-        target_params = optax.incremental_update(params, learner.target_params, jnp.where(whole, 1.0, step))
+        step = hp.target.step_size(count, self.updates)
+        target_params = optax.incremental_update(params, learner.target_params, step)
         return DQNLearner(hp, params, target_params, opt_state, count), priority, {"loss": loss}
 
     def settle(self, hparams: DQNHParams, memory: Any, handle: Any, priority: Array) -> Any:
         """The memory, told how wrong the learner was about a sample."""
         with phase(REMEMBERING):
-            return self.config.replay.reprioritize(memory, handle, priority, hparams.priority_exponent, self.spec)
+            return self.buffer.reprioritize(memory, handle, priority, hparams.priority_exponent)
+
+    def settle_all(self, hparams: DQNHParams, memory: Any, handles: Any, priorities: Array) -> Any:
+        """The same for the samples of all gradient steps of an iteration, `[updates, ...]`, one after the other."""
+
+        def one(memory: Any, told: tuple[Any, Array]) -> tuple[Any, None]:
+            return self.settle(hparams, memory, *told), None
+
+        return jax.lax.scan(one, memory, (handles, priorities))[0]
 
     def bellman_error(self, params: Params, learner: DQNLearner, batch: Batch, key: Key) -> BellmanError:
         """One loss and one priority for each transition, whatever a return is made of."""
@@ -223,7 +238,7 @@ class DQN(QLearner):
 
 
 NOISY = Streams(stream_hidden=64, noise="factorised")
-NO_EPSILON = DQNHParams(epsilon_start=0.0, epsilon_end=0.0)  # noise explores
+NO_EPSILON = DQNHParams(exploration=LinearEpsilon(epsilon_start=0.0, epsilon_end=0.0))  # noise explores
 FAMILY = {
     "dqn": Recipe(DQNConfig(), DQNHParams()),
     "double": Recipe(DQNConfig(double=True), DQNHParams()),

@@ -25,14 +25,21 @@ from rollax.agents.base import (
     Stepwise,
     apply_gradients,
     blank_features,
-    linear,
     make_optimizer,
 )
 from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, shuffled, successor_values
 from rollax.networks.models import ActorCritic
-from rollax.networks.normalization import Observations, RawObservations, RawRewards, Rewards
+from rollax.networks.normalization import (
+    Observations,
+    ObservationView,
+    RawObservations,
+    RawRewards,
+    Rewards,
+    RewardView,
+)
 from rollax.networks.torsos import MLP, Torso
-from rollax.rules.policies import greedy, mask_illegal
+from rollax.rules.distributions import MaskedCategorical, masked_categorical
+from rollax.rules.schedules import linear
 from rollax.rules.targets import lambda_returns
 from rollax.settings import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, setting
 from rollax.tracing import mean_and_variance, mean_over
@@ -144,22 +151,27 @@ class PPO(Stepwise):
     def network(self) -> ActorCritic:
         return ActorCritic(self.spec.num_actions, self.config.torso, self.config.shared)
 
+    @cached_property
+    def observations(self) -> ObservationView:
+        return self.config.observations.build(self.spec)
+
+    @cached_property
+    def rewards(self) -> RewardView:
+        return self.config.rewards.build(self.spec)
+
     def init(self, key: Key, hparams: PPOHParams) -> tuple[PPOLearner, Any]:
-        observations = self.config.observations.init(self.spec)
-        network = self.network.init(key, self.config.observations.show(observations, blank_features(self.spec)))
+        observations = self.observations.init()
+        network = self.network.init(key, self.observations.show(observations, blank_features(self.spec)))
         opt_state = make_optimizer(self.config.optimizer, hparams).init(network)
         learner = PPOLearner(hparams, PPOParams(network, observations), opt_state, jnp.int32(0))
-        return learner, self.config.rewards.init(self.spec)
+        return learner, self.rewards.init()
 
     def act(
         self, learner: PPOLearner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
     ) -> Decision:
-        log_policy, value = self.judge(learner.params, obs)
-        if explore or self.config.evaluation_draws:
-            action = jax.random.categorical(key, log_policy).astype(jnp.int32)
-        else:
-            action = greedy(log_policy, obs.legal)
-        return Decision(action, Noted(of_action(log_policy, action), value))
+        policy, value = self.judge(learner.params, obs)
+        action = policy.draw(key) if explore or self.config.evaluation_draws else policy.mode()
+        return Decision(action, Noted(policy.log_prob(action), value))
 
     @property
     def hides_nans(self) -> bool:
@@ -167,10 +179,10 @@ class PPO(Stepwise):
 
     def scores(self, learner: PPOLearner, carry: Carry, obs: Observation, fresh: Array) -> Array:
         """The logarithms of the policy."""
-        return self.judge(learner.params, obs)[0]
+        return self.judge(learner.params, obs)[0].log_probs
 
     def interrupt(self, memory: Any, obs: Observation) -> Any:
-        return self.config.rewards.interrupt(memory)
+        return self.rewards.interrupt(memory)
 
     @property
     def updates(self) -> int:
@@ -180,7 +192,7 @@ class PPO(Stepwise):
         self, learner: PPOLearner, memory: Any, rollout: Transition, key: Key
     ) -> tuple[tuple[Student, Any], Lessons]:
         hp, noted = learner.hparams, cast(Noted, rollout.notes)
-        reward, memory = self.config.rewards.scale(memory, rollout, hp.discount, self.spec)
+        reward, memory = self.rewards.scale(memory, rollout, hp.discount)
         next_value = successor_values(self.spec, rollout, noted.value, lambda obs: self.judge(learner.params, obs)[1])
         target = lambda_returns(
             hp.reward_scale * reward, next_value, rollout.terminated, rollout.truncated, hp.discount, hp.trace_lambda
@@ -202,7 +214,7 @@ class PPO(Stepwise):
     ) -> tuple[PPOLearner, Any, Metrics]:
         (learner, _), memory = progress
         # Only now, so that a whole rollout is acted in and learnt from with the same view of the world.
-        known = self.config.observations.update(learner.params.observations, lessons.shared.obs.features, self.spec)
+        known = self.observations.update(learner.params.observations, lessons.shared.obs.features)
         return learner._replace(params=learner.params._replace(observations=known)), memory, metrics
 
     def gradient_step(
@@ -227,8 +239,8 @@ class PPO(Stepwise):
 
     def loss(self, params: PPOParams, hp: PPOHParams, env_steps: Array, lesson: Lesson) -> tuple[Array, Metrics]:
         """The clipped objective, the values' squared error and the entropy, in one number and each by name."""
-        log_policy, value = self.judge(params, lesson.obs)
-        log_ratio = of_action(log_policy, lesson.action) - lesson.log_prob
+        policy, value = self.judge(params, lesson.obs)
+        log_ratio = policy.log_prob(lesson.action) - lesson.log_prob
         ratio = jnp.exp(log_ratio)
         advantage = lesson.advantage
         if self.config.normalize_advantages:
@@ -242,8 +254,7 @@ class PPO(Stepwise):
             near = lesson.value + jnp.clip(value - lesson.value, -hp.clip, hp.clip)
             errors = jnp.maximum(errors, (near - lesson.target) ** 2)
         value_loss = 0.5 * jnp.mean(errors)
-        # An illegal action has no chance, and its lowest finite score makes 0 * score a true 0.
-        entropy = -jnp.mean(jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1))
+        entropy = jnp.mean(policy.entropy())
         entropy_weight = hp.entropy_weight * linear(1.0, hp.entropy_end, env_steps / hp.entropy_steps)
         loss = policy_loss + hp.value_weight * value_loss - entropy_weight * entropy
         metrics = {
@@ -255,12 +266,11 @@ class PPO(Stepwise):
         }
         return loss, metrics
 
-    def judge(self, params: PPOParams, obs: Observation) -> tuple[Array, Array]:
-        """The logarithms of the policy `[B, A]`, the lowest number for illegal actions, and values `[B]`."""
-        features = self.config.observations.show(params.observations, obs.features)
+    def judge(self, params: PPOParams, obs: Observation) -> tuple[MaskedCategorical, Array]:
+        """The policy over actions, and values `[B]`."""
+        features = self.observations.show(params.observations, obs.features)
         scores, value = cast(Any, self.network.apply(params.network, features))
-        log_policy = jax.nn.log_softmax(mask_illegal(scores, obs.legal))
-        return mask_illegal(log_policy, obs.legal), value
+        return masked_categorical(scores, obs.legal), value
 
     def env_steps(self, learner: PPOLearner) -> Array:
         """Environment steps since learning began, which all schedules count."""
@@ -273,10 +283,6 @@ class PPO(Stepwise):
             f"the policy's entropy has fallen to {metrics['entropy']:.2g} early: it hardly tries anything new; "
             "a larger --entropy-weight keeps it trying"
         )
-
-
-def of_action(log_policy: Array, action: Array) -> Array:
-    return jnp.take_along_axis(log_policy, action[..., None], axis=-1)[..., 0]
 
 
 PPO_RECIPE = Recipe(PPOConfig(), PPOHParams(), {"num_envs": 16, "rollout_length": 128, "warm_up_steps": 0})

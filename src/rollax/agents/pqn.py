@@ -14,22 +14,14 @@ import optax
 from flax import struct
 
 from rollax.agents.acting import NoisyActing
-from rollax.agents.base import (
-    ExplorationHParams,
-    Lessons,
-    OptimizerHParams,
-    OptimizerName,
-    Recipe,
-    apply_gradients,
-    blank_features,
-    make_optimizer,
-)
+from rollax.agents.base import OptimizerHParams, OptimizerName, Recipe, blank_features, make_optimizer
 from rollax.agents.q_learner import QLearner
 from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, shuffled, successor_values
 from rollax.networks.heads import Head, ScalarHead
 from rollax.networks.streams import Streams
 from rollax.networks.torsos import MLP, Torso
 from rollax.rules.policies import mask_illegal
+from rollax.rules.schedules import Exploration, LinearEpsilon
 from rollax.rules.targets import lambda_returns
 from rollax.settings import COUNT, SHARE, setting
 from rollax.tracing import mean_over
@@ -37,9 +29,10 @@ from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observat
 
 
 @struct.dataclass
-class PQNHParams(ExplorationHParams, OptimizerHParams):
-    """Numbers that may differ between the members of a population.  All are traced."""
+class PQNHParams(OptimizerHParams):
+    """Numbers that may differ between the members of a population.  All are traced; parts are made of such numbers."""
 
+    exploration: Exploration = LinearEpsilon()
     discount: float = setting(0.99, "What a reward is worth one step later.", limit=SHARE)
     trace_lambda: float = setting(
         0.65, "How much of a target comes from the steps after the next: 0 none, 1 all.", limit=SHARE
@@ -114,17 +107,14 @@ class PQN(QLearner):
         action, q_values = self.choose(learner, obs, key, explore=explore)
         return Decision(action, jnp.max(mask_illegal(q_values, obs.legal), axis=-1))
 
-    def begin(
-        self, learner: PQNLearner, memory: tuple, rollout: Transition, key: Key
-    ) -> tuple[tuple[PQNLearner, tuple], Lessons]:
+    def lessons(self, learner: PQNLearner, rollout: Transition, key: Key) -> tuple[Lesson, tuple[Array, Key]]:
         hp, value_key, epoch_key = learner.hparams, *jax.random.split(key)
         next_value = self.next_values(learner.params, rollout, value_key)
         target = lambda_returns(
             rollout.reward, next_value, rollout.terminated, rollout.truncated, hp.discount, hp.trace_lambda
         )
         lessons = flatten_time(Lesson(rollout.obs, rollout.action, jax.lax.stop_gradient(target)))
-        each = shuffled(lessons, epoch_key, self.config.epochs, self.config.minibatches)
-        return (learner, memory), Lessons((lessons, self.epsilon(learner)), each)
+        return lessons, shuffled(lessons, epoch_key, self.config.epochs, self.config.minibatches)
 
     def step(
         self, progress: tuple[PQNLearner, tuple], shared: tuple[Lesson, Array], own: tuple[Array, Key]
@@ -132,11 +122,6 @@ class PQN(QLearner):
         rows, key = own
         learner, metrics = self.gradient_step(progress[0], minibatch(shared[0], rows), key)
         return (learner, progress[1]), metrics
-
-    def conclude(
-        self, progress: tuple[PQNLearner, tuple], lessons: Lessons, metrics: Metrics
-    ) -> tuple[PQNLearner, tuple, Metrics]:
-        return *progress, {**metrics, "epsilon": lessons.shared[1]}
 
     def next_values(self, params: Params, rollout: Transition, key: Key) -> Array:
         """The best legal action's value in the true successor of every step `[T, B]`."""
@@ -153,10 +138,7 @@ class PQN(QLearner):
             return 0.5 * jnp.mean((predicted - lesson.target) ** 2)
 
         loss, grads = mean_over(self.spec, jax.value_and_grad(loss_of)(learner.params))
-        hp, env_steps = learner.hparams, self.env_steps(learner)
-        params, opt_state = apply_gradients(
-            self.config.optimizer, hp, env_steps, grads, learner.opt_state, learner.params
-        )
+        params, opt_state = self.descend(learner, grads)
         return PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1), {"loss": loss}
 
 

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
-import jax
-import jax.numpy as jnp
+import optax
 
-from rollax.agents.base import HIDING_OPTIMIZERS, Stepwise, epsilon_at
+from rollax.agents.base import HIDING_OPTIMIZERS, Lessons, Progress, Stepwise, apply_gradients
 from rollax.networks.heads import Head
 from rollax.networks.models import QNetwork
-from rollax.rules.policies import epsilon_greedy
 from rollax.rules.returns import ReturnDistribution
-from rollax.types import Array, Carry, EnvSpec, Key, Observation, Params
+from rollax.types import Array, Carry, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 
 @dataclass(frozen=True)
 class QLearner(Stepwise):
     """An agent that knows the return of every action.
 
-    Its choices have `torso`, `streams` and `evaluation_epsilon`; its learner has `hparams`, `params` and
-    `gradient_steps`.
+    Its choices have `torso`, `streams`, `optimizer` and `evaluation_epsilon`; its learner has `hparams`, among them an
+    `exploration`, `params`, `opt_state` and `gradient_steps`.
     """
 
     metric_names: ClassVar[tuple[str, ...]] = ("loss", "epsilon")
@@ -64,30 +63,35 @@ class QLearner(Stepwise):
         rngs = None if noise is None else {"noise": noise, "levels": noise if levels is None else levels}
         return cast(ReturnDistribution, self.network.apply(params, obs.features, None, taus, rngs=rngs))
 
-    def choose(
-        self, learner: Any, obs: Observation, key: Key, *, explore: bool, lazily: bool = False
-    ) -> tuple[Array, Array]:
-        """Actions `[B]`, and the values of all of them `[B, A]`: if lazily, anything where they were not asked for."""
-        rows = jax.tree.leaves(obs.features)[0].shape[0]
-        coins, drawn = self.acting.draw(key, rows)
+    def choose(self, learner: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Array]:
+        """Actions `[B]`, and the values of all of them `[B, A]`, as `acting` has them."""
         epsilon = self.epsilon(learner) if explore else self.config.evaluation_epsilon
 
         def ask(key: Key | None, taus: Array | None) -> ReturnDistribution:
             return self.returns(learner.params, obs, key, taus=taus)
 
-        def values() -> Array:
-            return self.acting.values(ask, drawn, explore=explore)
-
-        if lazily and rows == 1:  # a single random action needs no network
-            blank = jnp.zeros((1, self.spec.num_actions))
-            q_values = jax.lax.cond(coins[0, 0] < epsilon, lambda: blank, values)
-        else:
-            q_values = values()
-        return epsilon_greedy(coins, q_values, obs.legal, epsilon), q_values
+        return self.acting.choose(ask, obs, epsilon, key, explore=explore)
 
     def epsilon(self, learner: Any) -> Array:
         """The share of random actions now."""
-        return epsilon_at(learner.hparams, self.env_steps(learner), self.spec.steps_per_iteration)
+        return learner.hparams.exploration.epsilon(self.env_steps(learner), self.spec)
+
+    @abstractmethod
+    def lessons(self, learner: Any, rollout: Transition, key: Key) -> tuple[Any, Any]:
+        """What an iteration learns from: what all of its gradient steps share, and `[updates, ...]` for each."""
+
+    def begin(self, learner: Any, memory: Any, rollout: Transition, key: Key) -> tuple[Progress, Lessons]:
+        shared, each = self.lessons(learner, rollout, key)
+        return (learner, memory), Lessons((shared, self.epsilon(learner)), each)
+
+    def conclude(self, progress: Progress, lessons: Lessons, metrics: Metrics) -> tuple[Any, Any, Metrics]:
+        return *progress, {**metrics, "epsilon": lessons.shared[1]}
+
+    def descend(self, learner: Any, grads: Params) -> tuple[Params, optax.OptState]:
+        """The weights and the optimizer's state after one step down the gradient."""
+        return apply_gradients(
+            self.config.optimizer, learner.hparams, self.env_steps(learner), grads, learner.opt_state, learner.params
+        )
 
     @property
     def hides_nans(self) -> bool:

@@ -207,8 +207,8 @@ def with_parts(tree: Experiment, values: dict[str, Any]) -> tuple[Experiment, di
             if not isinstance(part, str):
                 fit_for(slot, type(part))
             else:
-                part = other_part(getattr(tree.choices, slot), part_of(slot, part))
-            tree = replace_at(tree, ("choices", slot), part)
+                part = other_part(getattr(getattr(tree, place_of(tree, slot)), slot), part_of(slot, part))
+            tree = replace_at(tree, (place_of(tree, slot), slot), part)
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -217,8 +217,14 @@ def with_parts(tree: Experiment, values: dict[str, Any]) -> tuple[Experiment, di
 
 
 def parts_of(tree: Experiment) -> dict[str, str]:
-    """The fields of the agent's choices that hold a part that may be another, and the names of those parts."""
-    return {slot: part_name(slot, getattr(tree.choices, slot)) for slot in PARTS if hasattr(tree.choices, slot)}
+    """The slots of an agent that hold a part that may be another, and the names of those parts."""
+    places = {slot: place_of(tree, slot) for slot in PARTS}
+    return {slot: part_name(slot, getattr(getattr(tree, place), slot)) for slot, place in places.items() if place}
+
+
+def place_of(tree: Experiment, slot: str) -> str:
+    """Where an experiment has a slot: parts made of traced numbers are among the hyper-parameters."""
+    return next((place for place in ("choices", "hparams") if hasattr(getattr(tree, place), slot)), "")
 
 
 def replace_at(tree: Any, path: tuple[str, ...], value: Any) -> Any:

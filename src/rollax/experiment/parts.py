@@ -8,17 +8,21 @@ from typing import Any
 from flax import linen as nn
 
 from rollax import settings as named
-from rollax.agents.acting import NoisyActing, QuietActing
+from rollax.agents.acting import NoisyActing
+from rollax.agents.dqn import MeanLoss
+from rollax.agents.treasurehunt import QuietActing, ShrinkingEpsilon, SyncedTarget, WeightedLoss
 from rollax.errors import ConfigError, did_you_mean
 from rollax.memory.epochs import EpochReplay
-from rollax.memory.replay import PrioritizedReplay, UniformReplay
-from rollax.memory.ring import Ring
+from rollax.memory.prioritized import PrioritizedReplay
+from rollax.memory.replay import Replay
+from rollax.memory.uniform import UniformReplay
 from rollax.networks.hackmatrix import HackMatrixTorso
 from rollax.networks.heads import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead
 from rollax.networks.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
 from rollax.networks.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso, Torso
 from rollax.networks.weights import FlaxWeights, TorchWeights
 from rollax.rules.backups import GreedyBackup, MunchausenBackup
+from rollax.rules.schedules import Exploration, LinearEpsilon, PeriodicTarget
 
 # What may stand in a field that holds a part, by the names that files and the command line use.
 PARTS: dict[str, dict[str, Any]] = {
@@ -37,6 +41,9 @@ PARTS: dict[str, dict[str, Any]] = {
     },
     "backup": {"greedy": GreedyBackup, "munchausen": MunchausenBackup},
     "replay": {"uniform": UniformReplay, "prioritized": PrioritizedReplay, "epoch": EpochReplay},
+    "exploration": {"linear": LinearEpsilon, "shrinking": ShrinkingEpsilon},
+    "target": {"periodic": PeriodicTarget, "synced": SyncedTarget},
+    "objective": {"mean": MeanLoss, "weighted": WeightedLoss},
     "acting": {"noisy": NoisyActing, "quiet": QuietActing},
     "weights": {"flax": FlaxWeights, "torch": TorchWeights},
     "observations": {"raw": RawObservations, "normalized": NormalizedObservations},
@@ -47,13 +54,18 @@ OWN_PARTS: dict[str, type] = {
     "torso": Torso,
     "head": Head,
     "backup": GreedyBackup,
-    "replay": Ring,
+    "replay": Replay,
+    "exploration": Exploration,
+    "target": PeriodicTarget,
 }
 PART_HELP = {
     "torso": "What turns an observation into features.",
     "head": "What the return of an action is made of.",
     "backup": "What a target follows after the next state.",
     "replay": "Which past transitions come back.",
+    "exploration": "How the share of random actions falls.",
+    "target": "How the target weights follow the learnt ones.",
+    "objective": "What a gradient step makes smaller.",
     "acting": "Whether noise, where there is any, explores.",
     "weights": "What the weights are at first.",
     "observations": "How the network is shown what the agent sees.",

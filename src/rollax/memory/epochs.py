@@ -8,12 +8,12 @@ episode hold none of the one before, if the gap is blank.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from rollax.memory.replay import Sample
+from rollax.memory.replay import Buffer, Replay, Request, Sample
 from rollax.memory.ring import Batch
 from rollax.rules.targets import n_step
 from rollax.settings import COUNT, Limit, setting
@@ -32,7 +32,7 @@ class EpochState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EpochReplay:
+class EpochReplay(Replay):
     """Windows are drawn uniformly, and none twice for one batch.
 
     The defaults are sound.  The other choices repeat what the reference does: its gaps show old frames once the ring
@@ -41,7 +41,6 @@ class EpochReplay:
     """
 
     capacity: int = setting(1_024, "Rows that are kept, gaps included.", limit=COUNT)
-    n_step: int = setting(1, "Steps of reward in a target before it bootstraps.", limit=COUNT)
     gap_fill: Literal["zero", "stale"] = setting("zero", "What a gap shows: nothing, or what was there before.")
     gap_size: int = setting(-1, "How many rows of a gap count as filled; -1 for all.", limit=Limit(-1, 1_000))
     episode_end: Literal["terminal", "never"] = setting("terminal", "Whether the last turn of an episode ends it.")
@@ -73,8 +72,31 @@ class EpochReplay:
             )
         return found
 
-    def init(self, spec: EnvSpec) -> EpochState:
-        (features,) = jax.tree.leaves(spec.observation.features)
+    def build(self, spec: EnvSpec) -> EpochBuffer:
+        return EpochBuffer(self, spec)
+
+    def least_warm_up(self, spec: EnvSpec) -> int:
+        return 0  # a buffer says itself when it is ready
+
+
+@dataclass(frozen=True)
+class EpochBuffer(Buffer):
+    """The rows of one environment's episodes."""
+
+    settings: EpochReplay
+    spec: EnvSpec
+
+    @property
+    def capacity(self) -> int:
+        return self.settings.capacity
+
+    @property
+    def stack(self) -> int:
+        """Frames of an observation."""
+        return self.spec.observation.features.shape[0]
+
+    def init(self) -> EpochState:
+        (features,) = jax.tree.leaves(self.spec.observation.features)
         return EpochState(
             frames=jnp.zeros((self.capacity, features.shape[1]), features.dtype),
             action=jnp.zeros(self.capacity, jnp.int32),
@@ -84,16 +106,16 @@ class EpochReplay:
             size=jnp.int32(0),
         )
 
-    def add(self, state: EpochState, rollout: Transition, spec: EnvSpec) -> EpochState:
+    def add(self, state: EpochState, rollout: Transition) -> EpochState:
         """The memory with one episode `[T, 1, ...]` after a gap."""
-        stack = spec.observation.features.shape[0]
-        state = self.add_gap(state, stack - 1)
-        ended = (rollout.terminated | rollout.truncated)[:, 0] & (self.episode_end == "terminal")
+        state = self.add_gap(state)
+        ended = (rollout.terminated | rollout.truncated)[:, 0] & (self.settings.episode_end == "terminal")
         return self.add_rows(state, rollout.obs.features[:, 0, -1], rollout.action[:, 0], rollout.reward[:, 0], ended)
 
-    def add_gap(self, state: EpochState, length: int) -> EpochState:
-        counted = length if self.gap_size < 0 else self.gap_size
-        if self.gap_fill == "stale":
+    def add_gap(self, state: EpochState) -> EpochState:
+        length, counted = self.stack - 1, self.settings.gap_size
+        counted = length if counted < 0 else counted
+        if self.settings.gap_fill == "stale":
             return self.advance(state, length, counted)
         blank = jax.tree.map(lambda x: jnp.zeros((length, *x.shape[1:]), x.dtype), state[:4])
         return self.advance(self.put(state, *blank), length, counted)
@@ -117,47 +139,33 @@ class EpochReplay:
         """The frames before the next row, the oldest first: `[count, D]`."""
         return state.frames[(state.row - count + jnp.arange(count)) % self.capacity]
 
-    def interrupt(self, state: EpochState, obs: Observation, spec: EnvSpec) -> EpochState:
+    def interrupt(self, state: EpochState, obs: Observation) -> EpochState:
         return state  # every rollout is an episode of its own
 
-    def num_windows(self, state: EpochState, stack: int) -> Array:
+    def num_windows(self, state: EpochState) -> Array:
         """How many windows can be drawn."""
-        if self.sample_index == "physical":
-            return jnp.maximum(1, state.size - stack - 1)
-        return jnp.maximum(0, state.size - stack - self.n_step + 1)
+        if self.settings.sample_index == "physical":
+            return jnp.maximum(1, state.size - self.stack - 1)
+        return jnp.maximum(0, state.size - self.stack - self.settings.n_step + 1)
 
-    def least_warm_up(self, spec: EnvSpec) -> int:
-        return 0
+    def ready(self, state: EpochState, batch_size: int) -> Array:
+        return self.num_windows(state) >= batch_size
 
-    def ready(self, state: EpochState, batch_size: int, spec: EnvSpec) -> Array:
-        return self.num_windows(state, spec.observation.features.shape[0]) >= batch_size
-
-    def sample(
-        self,
-        state: EpochState,
-        key: Key,
-        batch_size: int,
-        discount: Array | float,
-        importance_exponent: Array | float,
-        spec: EnvSpec,
-        limit: Array | int = 0,
-    ) -> Sample:
+    def sample(self, state: EpochState, key: Key, request: Request) -> Sample:
         """Draws windows without replacement.  A window that reaches over an episode's end weighs nothing."""
-        del importance_exponent  # every window has the same chance
-        stack = spec.observation.features.shape[0]
         # The smallest of as many random numbers are a uniform draw without replacement.
         drawn = jax.random.uniform(key, (self.capacity,))
-        drawn = jnp.where(jnp.arange(self.capacity) < self.num_windows(state, stack), drawn, jnp.inf)
-        start = jax.lax.top_k(-drawn, batch_size)[1]
-        batch, valid = self.windows(state, start, stack, discount)
+        drawn = jnp.where(jnp.arange(self.capacity) < self.num_windows(state), drawn, jnp.inf)
+        start = jax.lax.top_k(-drawn, request.batch_size)[1]
+        batch, valid = self.windows(state, start, request.discount)
         return Sample(batch, valid.astype(jnp.float32), ())
 
-    def windows(self, state: EpochState, start: Array, stack: int, discount: Array | float) -> tuple[Batch, Array]:
+    def windows(self, state: EpochState, start: Array, discount: Array | float) -> tuple[Batch, Array]:
         """The windows with these numbers `[batch]`, and whether each lies within one episode."""
-        base = jnp.where(state.size == self.capacity, state.row, 0) if self.sample_index == "logical" else 0
+        settings, stack = self.settings, self.stack
+        base = jnp.where(state.size == self.capacity, state.row, 0) if settings.sample_index == "logical" else 0
         first = base + start
-        full = self.nstep_mode == "full"
-        ahead = self.n_step if full else 1
+        ahead = settings.n_step if settings.nstep_mode == "full" else 1
 
         def rows(offset: int, count: int) -> Array:
             return (first[:, None] + offset + jnp.arange(count)) % self.capacity
@@ -171,12 +179,7 @@ class EpochReplay:
             obs=Observation(state.frames[rows(0, stack)]),
             action=state.action[steps[:, 0]],
             reward=target.reward,
-            discount=jnp.where(goes_on, discount**self.n_step, 0.0),
+            discount=jnp.where(goes_on, discount**settings.n_step, 0.0),
             next_obs=Observation(state.frames[rows(ahead, stack)]),
         )
         return batch, ~jnp.any(state.done[rows(0, stack - 1)], axis=1)
-
-    def reprioritize(
-        self, state: EpochState, handle: Any, priority: Array, exponent: Array | float, spec: EnvSpec
-    ) -> EpochState:
-        return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -45,32 +46,28 @@ def with_batch(moments: Moments, batch: Any, spec: EnvSpec) -> Moments:
     return Moments(count, means, jax.tree.map(variance_of, moments.mean, moments.variance, new_mean, new_variance))
 
 
+class ObservationView(NamedTuple):
+    """What a network is shown of one environment's features.  What was learnt of them is part of the weights."""
+
+    init: Callable[[], Any]  # what is known at first
+    show: Callable[[Any, Any], Any]  # (known, features [B, ...]) -> features as the network gets them
+    update: Callable[[Any, Any], Any]  # (known, features [N, ...]) -> what is known after these were seen
+
+
 class Observations(Protocol):
-    """What a network is shown of an observation's features.  What was learnt of them is part of the weights."""
+    """How a network is shown an observation's features."""
 
-    def init(self, spec: EnvSpec) -> Any: ...
-
-    def show(self, known: Any, features: Any) -> Any:
-        """Features `[B, ...]` as the network gets them."""
-        ...
-
-    def update(self, known: Any, features: Any, spec: EnvSpec) -> Any:
-        """What is known after features `[N, ...]` were seen."""
-        ...
+    def build(self, spec: EnvSpec) -> ObservationView: ...
 
 
 @dataclass(frozen=True)
 class RawObservations:
     """Features as they are."""
 
-    def init(self, spec: EnvSpec) -> tuple:
-        return ()
-
-    def show(self, known: tuple, features: Any) -> Any:
-        return features
-
-    def update(self, known: tuple, features: Any, spec: EnvSpec) -> tuple:
-        return known
+    def build(self, spec: EnvSpec) -> ObservationView:
+        return ObservationView(
+            init=lambda: (), show=lambda known, features: features, update=lambda known, features: known
+        )
 
 
 @dataclass(frozen=True)
@@ -79,46 +76,45 @@ class NormalizedObservations:
 
     observation_limit: float = setting(10.0, "Normalised features are cut to plus and minus this.", limit=POSITIVE)
 
-    def init(self, spec: EnvSpec) -> Moments:
-        return no_moments(spec.observation.features)
-
-    def show(self, known: Moments, features: Any) -> Any:
+    def build(self, spec: EnvSpec) -> ObservationView:
         def scaled(x: Array, mean: Array, variance: Array) -> Array:
             deviations = (x.astype(jnp.float32) - mean) * jax.lax.rsqrt(variance + TINY)
             return jnp.clip(deviations, -self.observation_limit, self.observation_limit)
 
-        return jax.tree.map(scaled, features, known.mean, known.variance)
+        def show(known: Moments, features: Any) -> Any:
+            return jax.tree.map(scaled, features, known.mean, known.variance)
 
-    def update(self, known: Moments, features: Any, spec: EnvSpec) -> Moments:
-        return with_batch(known, features, spec)
+        def update(known: Moments, features: Any) -> Moments:
+            return with_batch(known, features, spec)
+
+        return ObservationView(lambda: no_moments(spec.observation.features), show, update)
+
+
+class RewardView(NamedTuple):
+    """What is learnt from in place of one environment's rewards.  What it remembers is part of the agent's memory."""
+
+    init: Callable[[], Any]  # what is known at first
+    # (known, rollout, discount) -> rewards [T, B] to learn from, and what is known after this rollout
+    scale: Callable[[Any, Transition, Array | float], tuple[Array, Any]]
+    interrupt: Callable[[Any], Any]  # what is known, told that the next rollout begins new episodes
 
 
 class Rewards(Protocol):
-    """What is learnt from in place of rewards.  What it remembers is part of the agent's memory."""
+    """What is learnt from in place of rewards."""
 
-    def init(self, spec: EnvSpec) -> Any: ...
-
-    def scale(self, known: Any, rollout: Transition, discount: Array | float, spec: EnvSpec) -> tuple[Array, Any]:
-        """Rewards `[T, B]` to learn from, and what is known after this rollout."""
-        ...
-
-    def interrupt(self, known: Any) -> Any:
-        """What is known, told that the next rollout begins new episodes."""
-        ...
+    def build(self, spec: EnvSpec) -> RewardView: ...
 
 
 @dataclass(frozen=True)
 class RawRewards:
     """Rewards as they are."""
 
-    def init(self, spec: EnvSpec) -> tuple:
-        return ()
-
-    def scale(self, known: tuple, rollout: Transition, discount: Array | float, spec: EnvSpec) -> tuple[Array, tuple]:
-        return rollout.reward, known
-
-    def interrupt(self, known: tuple) -> tuple:
-        return known
+    def build(self, spec: EnvSpec) -> RewardView:
+        return RewardView(
+            init=lambda: (),
+            scale=lambda known, rollout, discount: (rollout.reward, known),
+            interrupt=lambda known: known,
+        )
 
 
 class RewardStatistics(NamedTuple):
@@ -134,22 +130,25 @@ class NormalizedRewards:
 
     reward_limit: float = setting(10.0, "Normalised rewards are cut to plus and minus this.", limit=POSITIVE)
 
-    def init(self, spec: EnvSpec) -> RewardStatistics:
-        return RewardStatistics(jnp.zeros(spec.own_envs), no_moments(jnp.float32(0)))
+    def build(self, spec: EnvSpec) -> RewardView:
+        def init() -> RewardStatistics:
+            return RewardStatistics(jnp.zeros(spec.own_envs), no_moments(jnp.float32(0)))
 
-    def scale(
-        self, known: RewardStatistics, rollout: Transition, discount: Array | float, spec: EnvSpec
-    ) -> tuple[Array, RewardStatistics]:
-        def step(running: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
-            reward, ended = row
-            total = discount * running + reward
-            return jnp.where(ended, 0.0, total), total
+        def scale(
+            known: RewardStatistics, rollout: Transition, discount: Array | float
+        ) -> tuple[Array, RewardStatistics]:
+            def step(running: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+                reward, ended = row
+                total = discount * running + reward
+                return jnp.where(ended, 0.0, total), total
 
-        ended = rollout.terminated | rollout.truncated
-        running, totals = jax.lax.scan(step, known.running, (rollout.reward, ended))
-        moments = with_batch(known.moments, totals.reshape(-1), spec)
-        scaled = rollout.reward * jax.lax.rsqrt(moments.variance + TINY)
-        return jnp.clip(scaled, -self.reward_limit, self.reward_limit), RewardStatistics(running, moments)
+            ended = rollout.terminated | rollout.truncated
+            running, totals = jax.lax.scan(step, known.running, (rollout.reward, ended))
+            moments = with_batch(known.moments, totals.reshape(-1), spec)
+            scaled = rollout.reward * jax.lax.rsqrt(moments.variance + TINY)
+            return jnp.clip(scaled, -self.reward_limit, self.reward_limit), RewardStatistics(running, moments)
 
-    def interrupt(self, known: RewardStatistics) -> RewardStatistics:
-        return known._replace(running=jnp.zeros_like(known.running))
+        def interrupt(known: RewardStatistics) -> RewardStatistics:
+            return known._replace(running=jnp.zeros_like(known.running))
+
+        return RewardView(init, scale, interrupt)

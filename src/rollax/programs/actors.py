@@ -13,12 +13,14 @@ import numpy as np
 from rollax.agents.dqn import DQNConfig
 from rollax.envs import registry
 from rollax.envs.protocol import Envs
-from rollax.experiment.experiment import Experiment, from_json, population, with_values
-from rollax.memory.replay import UniformReplay
-from rollax.memory.ring import Batch, RingState
+from rollax.experiment.experiment import Experiment, from_json, population
+from rollax.memory.ring import Batch, Ring
+from rollax.memory.rows import RingState
+from rollax.memory.uniform import UniformReplay
 from rollax.programs.flat_replay import Draw, FlatReplay
 from rollax.programs.learners import keys_and_hparams, learner_spec
 from rollax.programs.loop import Loop
+from rollax.rules.schedules import LinearEpsilon
 from rollax.types import Array, Key
 
 BASE, POWER = 0.4, 7.0  # of the actors' epsilons, as in the paper
@@ -50,12 +52,12 @@ def own_share(experiment: Experiment, actor: int) -> Experiment:
     """What one actor runs: its part of the environments, and its own epsilon."""
     loop, choices = experiment.loop, cast(DQNConfig, experiment.choices)
     epsilon, envs = epsilon_of(actor, loop.actors), loop.num_envs // loop.actors
-    alone = with_values(experiment, {"epsilon_start": epsilon, "epsilon_end": epsilon, "epsilon_decay": 0.0})
+    hparams = experiment.hparams.replace(exploration=LinearEpsilon(epsilon_start=epsilon, epsilon_end=epsilon))
     # A ring that holds a rollout, and the windows that wait for it.
     rows = (-(-(choices.replay.n_step + 1) // loop.rollout_length) + 2) * loop.rollout_length
     ring = UniformReplay(capacity=envs * rows, n_step=choices.replay.n_step)
     quiet = replace(loop, num_envs=envs, actors=0, devices=1, warm_up_steps=envs * rows)
-    return replace(alone, choices=replace(choices, replay=ring), loop=quiet)
+    return replace(experiment, choices=replace(choices, replay=ring), hparams=hparams, loop=quiet)
 
 
 class Actor:
@@ -68,7 +70,7 @@ class Actor:
         self.agent: Any = experiment.choices.build(learner_spec(task, experiment.loop))
         self.loop = Loop(self.agent, task, num_envs, self.length)
         keys, hparams = keys_and_hparams(experiment, population(experiment))
-        self.ring: Any = self.agent.config.replay
+        self.ring: Ring = self.agent.buffer.ring
         key, own = jax.random.fold_in(keys[0], actor), jax.tree.map(lambda leaf: leaf[0], hparams)
         state = jax.jit(self.loop.init)(key, own)
         self.learner, self.memory, self.envs, self.key = state.learner, state.memory, state.envs, state.key
@@ -83,7 +85,7 @@ class Actor:
         memory = self.agent.remember(memory, rollout)
         first = memory.added - self.ring.n_step - self.length
         time, env = jnp.meshgrid(first + jnp.arange(self.length), jnp.arange(spec.num_envs), indexing="ij")
-        batch = self.ring.windows(memory, env.reshape(-1), time.reshape(-1), learner.hparams.discount, spec)
+        batch = self.ring.windows(memory, env.reshape(-1), time.reshape(-1), learner.hparams.discount)
         return (
             memory,
             envs,

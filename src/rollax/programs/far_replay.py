@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from rollax.agents.base import Learner, Lessons, Memory, Progress, Stepwise
@@ -59,22 +58,12 @@ class FarReplay(Stepwise):
 
     def draw(self, learner: Learner, memory: Memory, key: Key) -> Drawn:
         """All samples of an iteration, with a learner that is `light`."""
-        pairs = jax.vmap(jax.random.split)(jax.random.split(key, self.updates))
-
-        def at_step(number: Array, key: Key) -> Sample:
-            later = learner._replace(gradient_steps=learner.gradient_steps + number)
-            return self.agent.draw(later, memory, key)
-
-        samples = jax.vmap(at_step)(jnp.arange(self.updates), pairs[:, 0])  # four times as fast as one by one
-        return Drawn(samples, pairs[:, 1], self.agent.epsilon(learner))
+        keys = self.agent.step_keys(key)
+        return Drawn(self.agent.draw_all(learner, memory, keys.draw), keys.loss, self.agent.epsilon(learner))
 
     def settle(self, hparams: Any, memory: Memory, verdict: Verdict) -> Memory:
         """The memory, told what the learner found."""
-
-        def after_step(memory: Memory, told: tuple[Any, Array]) -> tuple[Memory, None]:
-            return self.agent.settle(hparams, memory, *told), None
-
-        return jax.lax.scan(after_step, memory, tuple(verdict))[0]
+        return self.agent.settle_all(hparams, memory, verdict.handles, verdict.priorities)
 
     # -- where the learner is
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from rollax.memory.replay import LARGEST_PRIORITY, SMALLEST_PRIORITY
+from rollax.memory.prioritized import LARGEST_PRIORITY, SMALLEST_PRIORITY
 
 
 class Draw(NamedTuple):

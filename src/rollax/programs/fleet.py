@@ -24,7 +24,8 @@ from rollax.agents.base import Agent, Learner
 from rollax.agents.dqn import DQN, DQNConfig
 from rollax.errors import ConfigError, warn
 from rollax.experiment.experiment import Experiment, to_json
-from rollax.memory.replay import PrioritizedReplay, Sample
+from rollax.memory.prioritized import PrioritizedReplay
+from rollax.memory.replay import Sample
 from rollax.programs.actors import Actor, Board, Shard, Totals, remote
 from rollax.programs.evaluate import Best, Evaluation, Evaluator, keep_best
 from rollax.programs.loop import Health, Loop

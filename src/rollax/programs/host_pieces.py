@@ -19,7 +19,7 @@ import numpy as np
 from rollax.agents.base import Agent, Learner, Lessons, Memory, Progress, Stepwise, own_axes
 from rollax.agents.dqn import DQN
 from rollax.envs.host import HostTask
-from rollax.memory.ring import expand
+from rollax.memory.rows import expand
 from rollax.programs.far_replay import FarReplay
 from rollax.programs.loop import Loop, TrainState
 from rollax.programs.program import LIGHT, nbytes, population_axes, without_garbage_collection

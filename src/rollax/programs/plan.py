@@ -15,7 +15,7 @@ from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError, EnvError, ResourceError
 from rollax.experiment.experiment import Experiment, Member, population, range_problems, resolve
-from rollax.memory.replay import UniformReplay
+from rollax.memory.uniform import UniformReplay
 from rollax.programs.debugging import NO_DEBUG, Debug, DebugProgram
 from rollax.programs.evaluate import Best
 from rollax.programs.fleet import ActorsProgram

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rollax.memory.replay import Replay
+from rollax.memory.replay import Replay, Request
 from rollax.types import Array, Discrete, EnvSpec, Observation, Transition
 
 SPEC = EnvSpec(Observation(jax.ShapeDtypeStruct((4,), jnp.float32)), Discrete(2), 8, 1, truncation_interval=500)
@@ -25,16 +25,17 @@ def rollout(number: Array) -> Transition:
 
 def working(replay: Replay, batch_size: int, steps: int) -> Callable[[Any, Array], tuple[Any, Array]]:
     """A scan that adds in every step and, with a batch size, samples and reprioritises."""
+    buffer, request = replay.build(SPEC), Request(batch_size, discount=0.99, importance_exponent=0.5)
 
     def step(state: Any, inputs: tuple[Array, Array]) -> tuple[Any, Array]:
         number, key = inputs
-        state = replay.add(state, rollout(number), SPEC)
+        state = buffer.add(state, rollout(number))
         if not batch_size:
             return state, jnp.float32(0)
-        sample = replay.sample(state, key, batch_size, 0.99, 0.5, SPEC)
+        sample = buffer.sample(state, key, request)
         total = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(sample.batch)) + jnp.sum(sample.weight)
         priority = jnp.abs(sample.batch.obs.features[:, 0] % 7)
-        return replay.reprioritize(state, sample.handle, priority, 0.5, SPEC), jnp.float32(total)
+        return buffer.reprioritize(state, sample.handle, priority, 0.5), jnp.float32(total)
 
     def run(state: Any, key: Array) -> tuple[Any, Array]:
         state, totals = jax.lax.scan(step, state, (jnp.arange(steps), jax.random.split(key, steps)))
@@ -45,9 +46,9 @@ def working(replay: Replay, batch_size: int, steps: int) -> Callable[[Any, Array
 
 def full(replay: Replay) -> Any:
     """A memory whose every row was written."""
-    rows = replay.capacity // SPEC.num_envs
+    buffer, rows = replay.build(SPEC), replay.capacity // SPEC.num_envs
 
     def fill(state: Any) -> Any:
-        return jax.lax.fori_loop(0, rows, lambda number, state: replay.add(state, rollout(number), SPEC), state)
+        return jax.lax.fori_loop(0, rows, lambda number, state: buffer.add(state, rollout(number)), state)
 
-    return jax.jit(fill, donate_argnums=0)(jax.jit(lambda: replay.init(SPEC))())
+    return jax.jit(fill, donate_argnums=0)(jax.jit(buffer.init)())

@@ -13,7 +13,8 @@ from rollax.envs import registry
 from rollax.envs.protocol import reset_envs
 from rollax.envs.random_play import random_play
 from rollax.experiment.experiment import make_experiment
-from rollax.memory.replay import PrioritizedReplay, UniformReplay
+from rollax.memory.prioritized import PrioritizedReplay
+from rollax.memory.uniform import UniformReplay
 from rollax.programs.machine import machine
 from rollax.programs.plan import make_plan
 from rollax.programs.program import FULL, LIGHT

@@ -17,6 +17,7 @@ from rollax.agents.players import Independent
 from rollax.envs.protocol import play_envs
 from rollax.envs.random_play import RandomPlay
 from rollax.experiment.experiment import Experiment
+from rollax.memory.replay import Request
 from rollax.programs.loop import Loop, TrainState
 from rollax.programs.plan import make_plan
 from rollax.programs.program import LIGHT
@@ -61,7 +62,7 @@ class JaxMode(Mode):
         known = self.hparams
         if epsilon is not None:
             share = jnp.float32(epsilon)
-            known = known.replace(epsilon_start=share, epsilon_end=share, epsilon_decay=jnp.float32(0))
+            known = known.replace(exploration=known.exploration.replace(epsilon_start=share, epsilon_end=share))
         players = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.agent.players, *leaf.shape)), known)
         self.state = self.state._replace(learner=self.state.learner._replace(hparams=players))
 
@@ -86,7 +87,7 @@ class JaxMode(Mode):
         assert isinstance(agent, DQN)
 
         def sample(memory: Any, key: Key) -> Any:
-            return agent.config.replay.sample(memory, key, agent.config.batch_size, 0.99, 0.0, agent.spec)
+            return agent.buffer.sample(memory, key, Request(agent.config.batch_size, discount=0.99))
 
         every = jax.vmap(sample, in_axes=(axes, 0))
         return agent.updates * self.timed(every, self.state.memory, self.agent.keys(jax.random.key(0)))

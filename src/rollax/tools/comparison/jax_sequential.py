@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.agents.base import ExplorationHParams
 from rollax.agents.players import of_player
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.envs.treasurehunt.world import World
@@ -39,8 +38,7 @@ class EpochKeys(NamedTuple):
 
 def actor_of(learner: Any) -> Any:
     """What acting needs of a learner: every array that a function is called with takes its time."""
-    needed = {field.name for field in dataclasses.fields(ExplorationHParams)}
-    others = {field.name: None for field in dataclasses.fields(learner.hparams) if field.name not in needed}
+    others = {field.name: None for field in dataclasses.fields(learner.hparams) if field.name != "exploration"}
     return learner._replace(hparams=learner.hparams.replace(**others), target_params=None, opt_state=None)
 
 

@@ -1,0 +1,56 @@
+"""Evaluations draw from keys that training never draws from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from probes import Constant, task
+from training_tools import make_program, seed_keys, small, stack_hparams
+
+from rollax.programs.evaluate import Evaluation
+
+ITERATIONS = 50
+
+
+def words(keys):
+    return {tuple(row) for row in np.asarray(jax.random.key_data(keys)).reshape(-1, 2).tolist()}
+
+
+def evaluated_with(program, state, best, keys, iteration):
+    """The keys `[members]` that a program's evaluation after that iteration plays with."""
+    met = []
+
+    def evaluator(learner, keys):
+        met.append(keys)
+        nothing = jnp.zeros((len(keys), 1))
+        return Evaluation(nothing, nothing, nothing)
+
+    replace(program, evaluator=evaluator).evaluate(state.learner, keys, jnp.int32(iteration), best)
+    (one,) = met
+    return one
+
+
+def test_an_evaluation_meets_no_key_of_the_training():
+    """Not the members' own, not an iteration's, before or after it, to the last that can be counted."""
+    program, keys = make_program(task(Constant()), small("dqn")), seed_keys(0, 1)
+    state, best = program.init(keys, stack_hparams(2))
+
+    def iteration_keys(iteration):
+        """What an iteration's keys are split from, and what they are."""
+        own = jax.vmap(lambda key: jax.random.fold_in(key, iteration))(keys)
+        return words(own) | words(jax.vmap(jax.random.split)(own))
+
+    # What is compared is what the loop draws from.
+    one = jax.tree.map(lambda leaf: leaf[0] if leaf.ndim else leaf, state)
+    for iteration in (0, 7):
+        drawn = program.loop.keys(one._replace(key=keys[0], iteration=jnp.int32(iteration)))
+        assert set().union(*map(words, drawn)) <= iteration_keys(iteration)
+    training = words(keys).union(*(iteration_keys(number) for number in (*range(ITERATIONS), 2**31 - 1)))
+    evaluations = [
+        words(evaluated_with(program, state, best, keys, iteration)) for iteration in (*range(ITERATIONS), 2**31 - 1)
+    ]
+    assert not training & set().union(*evaluations)
+    assert len(set().union(*evaluations)) == 2 * len(evaluations), "and none twice"

@@ -1,0 +1,48 @@
+"""What agents share that learn from fresh rollouts."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rollax.agents.rollouts import successor_values
+from rollax.types import Discrete, EnvSpec, Observation, Transition
+
+LENGTH, ENVS = 5, 4
+
+
+def a_rollout():
+    """Observations are numbers, all different; two environments run out of time, one terminates, one does neither."""
+    rng = np.random.default_rng(0)
+    seen, following = rng.normal(size=(2, LENGTH, ENVS)).astype(np.float32)
+    terminated, truncated = np.zeros((2, LENGTH, ENVS), bool)
+    truncated[1, 0] = truncated[4, 1] = terminated[2, 2] = True
+    ends = terminated | truncated
+    following[:-1] = np.where(ends[:-1], following[:-1], seen[1:])  # elsewhere the next step's observation
+    obs, next_obs = (Observation(jnp.asarray(numbers)) for numbers in (seen, following))
+    nothing = jnp.zeros((LENGTH, ENVS))
+    return Transition(obs, nothing, nothing, jnp.asarray(terminated), jnp.asarray(truncated), next_obs)
+
+
+@pytest.mark.parametrize("interval", [1, LENGTH, 500])
+def test_every_successor_has_its_own_value(interval):
+    """With another value for each observation: where time ran out it is that of what was seen last, not of the reset.
+
+    `noted` has a mark that `value_of` has not, so that a value which was not asked for is seen to be that.
+    """
+    spec = EnvSpec(Observation(jax.ShapeDtypeStruct((), jnp.float32)), Discrete(2), ENVS, LENGTH, interval)
+    rollout = a_rollout()
+    noted = 3 * rollout.obs.features + 100
+
+    def value_of(obs):
+        return 3 * obs.features
+
+    found = np.asarray(successor_values(spec, rollout, noted, value_of))
+    expected = 3 * np.asarray(rollout.next_obs.features)
+    if interval >= LENGTH:  # what `act` has noted serves wherever the next step follows
+        carries_on = ~np.asarray(rollout.truncated)[:-1]
+        expected[:-1] = np.where(carries_on, np.asarray(noted)[1:], expected[:-1])
+    used = ~np.asarray(rollout.terminated)
+    np.testing.assert_allclose(found[used], expected[used], rtol=1e-6)
