@@ -8,19 +8,10 @@ import pytest
 
 from rollax.agents.names import AGENTS
 from rollax.errors import ConfigError, ResourceError
-from rollax.experiment.experiment import (
-    Experiment,
-    differences,
-    from_json,
-    leaves,
-    make_experiment,
-    part_name,
-    population,
-    range_problems,
-    resolve,
-    to_json,
-)
+from rollax.experiment.experiment import Experiment, from_json, make_experiment, population, range_problems, resolve
+from rollax.experiment.parts import part_name
 from rollax.experiment.presets import PRESETS
+from rollax.experiment.tree import differences, leaves, to_json
 from rollax.networks.heads import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.networks.torsos import MLP
 from rollax.programs.plan import check_memory, make_plan
@@ -43,7 +34,7 @@ def test_an_experiment_survives_its_file():
 
 
 def test_presets_apply_by_themselves_and_flags_override_them():
-    assert make_experiment("double").choices.replay.n_step == PRESETS["double/CartPole-v1"]["n_step"]
+    assert make_experiment("double").choices.replay.n_step == PRESETS["double/CartPole-v1"].values["n_step"]
     assert make_experiment("double", n_step=5).choices.replay.n_step == 5
     assert make_experiment("double", preset="none").choices.replay.n_step == 1
     assert make_experiment("double", env="Catch-bsuite").choices.replay.n_step == 1

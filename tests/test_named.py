@@ -10,8 +10,9 @@ import pytest
 from rollax.commands.cli import parse_train
 from rollax.commands.flags import starting_experiment
 from rollax.errors import ConfigError, EnvError
-from rollax.experiment.experiment import from_json, leaves, make_experiment, to_json
+from rollax.experiment.experiment import from_json, make_experiment
 from rollax.experiment.parts import part_name
+from rollax.experiment.tree import leaves, to_json
 
 MODULE = """
 from dataclasses import dataclass

@@ -36,9 +36,18 @@ class NoisyActing:
 class QuietActing:
     """With the mean weights always, and levels of its own for implicit quantiles."""
 
-    act_levels: int = setting(32, "Levels of an implicit quantile network when it acts ...", limit=COUNT)
+    act_levels: int = setting(
+        32,
+        "Number of quantile levels that an implicit quantile network acts by.",
+        limit=COUNT,
+        group="exploration",
+        rare=True,
+    )
     act_level_choice: Literal["random", "midpoint"] = setting(
-        "random", "... drawn for each decision, or evenly spread."
+        "random",
+        "Whether the quantile levels to act by are drawn for each decision or evenly spread.",
+        group="exploration",
+        rare=True,
     )
 
     def draw(self, key: Key, rows: int) -> tuple[Array, Array]:

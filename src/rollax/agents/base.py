@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -131,27 +131,41 @@ class Recipe(NamedTuple):
 class OptimizerHParams:
     """How gradients become steps."""
 
-    learning_rate: float = setting(5e-4, "Step size of the optimizer at first ...", limit=NOT_NEGATIVE)
-    learning_rate_end: float = setting(1.0, "... the share of it that is left in the end ...", limit=SHARE)
-    learning_rate_steps: float = setting(
-        100_000.0, "... and the environment steps over which it falls.", limit=POSITIVE
+    learning_rate: float = setting(
+        5e-4, "Learning rate of the optimizer at the start.", limit=NOT_NEGATIVE, group="optimizer"
     )
-    optimizer_eps: float = setting(1e-8, "Added to the optimizer's denominator.", limit=NOT_NEGATIVE)
-    max_grad_norm: float = setting(10.0, "The whole gradient is scaled down to this norm.", limit=POSITIVE)
-    traced: ClassVar[bool] = True
+    learning_rate_end: float = setting(
+        1.0, "Share of the learning rate that is left in the end; 1 keeps it constant.", limit=SHARE, group="optimizer"
+    )
+    learning_rate_steps: float = setting(
+        100_000.0, "Number of environment steps over which the learning rate falls.", limit=POSITIVE, group="optimizer"
+    )
+    optimizer_eps: float = setting(
+        1e-8, "Epsilon that is added to the optimizer's denominator.", limit=NOT_NEGATIVE, group="optimizer", rare=True
+    )
+    max_grad_norm: float = setting(
+        10.0, "Gradients are clipped to this global norm.", limit=POSITIVE, group="optimizer"
+    )
 
 
 @struct.dataclass
 class ExplorationHParams:
     """How often an action is random."""
 
-    epsilon_start: float = setting(1.0, "Share of random actions at first ...", limit=SHARE)
-    epsilon_end: float = setting(0.05, "... and in the end.", limit=SHARE)
+    epsilon_start: float = setting(1.0, "Share of random actions at the start.", limit=SHARE, group="exploration")
+    epsilon_end: float = setting(0.05, "Share of random actions in the end.", limit=SHARE, group="exploration")
     epsilon_steps: float = setting(
-        25_000.0, "Environment steps after the warm-up over which epsilon falls ...", limit=POSITIVE
+        25_000.0,
+        "Number of environment steps after the warm-up over which the share of random actions falls.",
+        limit=POSITIVE,
+        group="exploration",
     )
     epsilon_decay: float = setting(
-        0.0, "... or the share by which it shrinks with every iteration, down to its end.", limit=SHARE
+        0.0,
+        "Share by which epsilon shrinks in every iteration, in place of the linear schedule; 0 keeps that.",
+        limit=SHARE,
+        group="exploration",
+        rare=True,
     )
 
 

@@ -46,27 +46,68 @@ from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Params, Tran
 class DQNHParams(ExplorationHParams, OptimizerHParams):
     """Numbers that may differ between the members of a population.  All are traced."""
 
-    discount: float = setting(0.99, "What a reward is worth one step later.", limit=SHARE)
-    huber_kappa: float = setting(1.0, "Errors beyond this count linearly.", limit=POSITIVE)
-    target_period: int = setting(1, "Gradient steps between moves of the target weights ...", limit=COUNT)
-    target_step: float = setting(0.01, "... and how far they move: 1.0 copies.", limit=SHARE)
+    discount: float = setting(0.99, "Discount factor of future rewards.", limit=SHARE, group="targets")
+    huber_kappa: float = setting(
+        1.0, "Bellman error beyond which the Huber loss grows linearly.", limit=POSITIVE, group="targets", rare=True
+    )
+    target_period: int = setting(
+        1, "Number of gradient steps between updates of the target network.", limit=COUNT, group="targets"
+    )
+    target_step: float = setting(
+        0.01,
+        "Share of the way that the target network moves in an update; 1 copies the online network.",
+        limit=SHARE,
+        group="targets",
+    )
     sync_period: int = setting(
-        0, "Iterations between full copies, beside those moves; 0 for none.", limit=COUNT_OR_NONE
+        0,
+        "Number of iterations between full copies to the target network, beside its other updates; 0 makes none.",
+        limit=COUNT_OR_NONE,
+        group="targets",
+        rare=True,
     )
     replay_limit: int = setting(
-        0, "The newest transitions that a uniform replay draws from; 0 for all that it keeps.", limit=COUNT_OR_NONE
+        0,
+        "Number of the newest transitions that a uniform replay buffer draws from; 0 draws from all.",
+        limit=COUNT_OR_NONE,
+        group="replay",
+        rare=True,
     )
     loss_weight: float = setting(
-        1.0, "What the loss is multiplied with, which matters to `max_grad_norm`.", limit=POSITIVE
+        1.0,
+        "Factor of the loss, which matters where gradients are clipped.",
+        limit=POSITIVE,
+        group="optimizer",
+        rare=True,
     )
     priority_exponent: float = setting(
-        0.5, "How much priorities matter to a prioritised replay: 0 is uniform.", limit=SHARE
+        0.5,
+        "Priority exponent of a prioritised replay buffer; 0 draws uniformly.",
+        limit=SHARE,
+        group="replay",
+        rare=True,
     )
     importance_start: float = setting(
-        0.4, "How much of its unequal chances is undone at first: 1 is all ...", limit=SHARE
+        0.4,
+        "Importance-sampling exponent of a prioritised replay buffer at the start; 1 corrects in full.",
+        limit=SHARE,
+        group="replay",
+        rare=True,
     )
-    importance_end: float = setting(1.0, "... and in the end ...", limit=SHARE)
-    importance_steps: float = setting(100_000.0, "... and the environment steps in between.", limit=POSITIVE)
+    importance_end: float = setting(
+        1.0,
+        "Importance-sampling exponent of a prioritised replay buffer in the end.",
+        limit=SHARE,
+        group="replay",
+        rare=True,
+    )
+    importance_steps: float = setting(
+        100_000.0,
+        "Number of environment steps over which the importance-sampling exponent rises.",
+        limit=POSITIVE,
+        group="replay",
+        rare=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -76,16 +117,24 @@ class DQNConfig:
     torso: Torso = MLP()
     streams: Streams = Streams()
     head: Head = ScalarHead()
-    double: bool = setting(False, "The online weights choose what follows the next state, the target weights judge it.")
+    double: bool = setting(
+        False,
+        "Use Double DQN: the online network chooses the next action, the target network evaluates it.",
+        group="targets",
+    )
     backup: GreedyBackup = GreedyBackup()
     replay: Replay = UniformReplay()
     acting: NoisyActing | QuietActing = NoisyActing()
     weights: FlaxWeights | TorchWeights = FlaxWeights()
-    batch_size: int = setting(128, "Transitions of one gradient step.", limit=COUNT)
-    gradient_steps: int = setting(1, "Gradient steps of one iteration.", limit=COUNT)
-    loss: Literal["huber", "squared"] = setting("huber", "The penalty on a Bellman error.")
-    optimizer: OptimizerName = setting("adam", "How gradients become steps.")
-    evaluation_epsilon: float = setting(0.0, "Share of random actions in evaluations.", limit=SHARE)
+    batch_size: int = setting(
+        128, "Number of transitions of each gradient step.", limit=COUNT, group="optimizer", memory=True
+    )
+    gradient_steps: int = setting(1, "Number of gradient steps in each iteration.", limit=COUNT, group="optimizer")
+    loss: Literal["huber", "squared"] = setting("huber", "Loss of a Bellman error.", group="targets", rare=True)
+    optimizer: OptimizerName = setting("adam", "The optimizer's rule.", group="optimizer", rare=True)
+    evaluation_epsilon: float = setting(
+        0.0, "Share of random actions in evaluations.", limit=SHARE, group="evaluation and logging", protocol=True
+    )
 
     def build(self, spec: EnvSpec) -> DQN:
         return DQN(self, spec)

@@ -89,8 +89,16 @@ class Layout(NamedTuple):
 class Ring:
     """What every replay has: a ring of transitions, and the n-step windows in it."""
 
-    capacity: int = setting(10_000, "Transitions that are kept, of all environments together.", limit=COUNT)
-    n_step: int = setting(1, "Steps of reward in a target before it bootstraps.", limit=COUNT)
+    capacity: int = setting(
+        10_000,
+        "Number of transitions that the replay buffer holds, of all environments together.",
+        limit=COUNT,
+        group="replay",
+        memory=True,
+    )
+    n_step: int = setting(
+        1, "Number of rewards that an n-step target sums before it bootstraps.", limit=COUNT, group="targets"
+    )
 
     def problems(self, spec: EnvSpec) -> list[str]:
         """What is wrong with this replay for that environment, each with its fix."""

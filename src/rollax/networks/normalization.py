@@ -77,7 +77,9 @@ class RawObservations:
 class NormalizedObservations:
     """Features less their running mean, over their running deviation, within limits."""
 
-    observation_limit: float = setting(10.0, "Normalised features are cut to plus and minus this.", limit=POSITIVE)
+    observation_limit: float = setting(
+        10.0, "Normalised observations are clipped to plus and minus this.", limit=POSITIVE, group="network", rare=True
+    )
 
     def init(self, spec: EnvSpec) -> Moments:
         return no_moments(spec.observation.features)
@@ -132,7 +134,9 @@ class RewardStatistics(NamedTuple):
 class NormalizedRewards:
     """Rewards over the running deviation of discounted sums of them; their sign and their zero stay."""
 
-    reward_limit: float = setting(10.0, "Normalised rewards are cut to plus and minus this.", limit=POSITIVE)
+    reward_limit: float = setting(
+        10.0, "Normalised rewards are clipped to plus and minus this.", limit=POSITIVE, group="targets", rare=True
+    )
 
     def init(self, spec: EnvSpec) -> RewardStatistics:
         return RewardStatistics(jnp.zeros(spec.own_envs), no_moments(jnp.float32(0)))

@@ -19,7 +19,8 @@ from rollax.envs import registry
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError, EnvError, ResourceError
-from rollax.experiment.experiment import Experiment, LoopConfig, Member, leaves, population, range_problems, resolve
+from rollax.experiment.experiment import Experiment, LoopConfig, Member, population, range_problems, resolve
+from rollax.experiment.tree import leaves, replace_at
 from rollax.memory.replay import UniformReplay
 from rollax.programs.evaluate import Best, Evaluator
 from rollax.programs.host import HostEvaluator, HostProgram
@@ -32,7 +33,6 @@ from rollax.tracing import DATA
 from rollax.types import EnvSpec, Key
 
 LARGEST_BLOCK = 64
-EVALUATION_CHOICES = ("evaluation_epsilon", "evaluation_draws")
 
 
 class Plan(NamedTuple):
@@ -59,9 +59,8 @@ class Plan(NamedTuple):
         task = self.program.loop.task
         if not isinstance(task, HostTask) or not task.protocol:
             return {}
-        choices, limit = self.experiment.choices, self.experiment.record.max_episode_steps
-        own = {name: getattr(choices, name) for name in EVALUATION_CHOICES if hasattr(choices, name)}
-        return dict(task.protocol) | {"max_episode_steps": limit} | own
+        chosen = {leaf.name: leaf.value for leaf in leaves(self.experiment) if leaf.about.protocol}
+        return dict(task.protocol) | chosen
 
     def shapes(self) -> tuple[TrainState, Best]:
         return self.program.shapes(self.keys, self.hparams)
@@ -292,8 +291,9 @@ def memory_size(count: float) -> str:
 
 def keys_and_hparams(experiment: Experiment, members: list[Member]) -> tuple[Key, Any]:
     """Of all members, `[members]`; numbers as strong types, so that a restored run meets the same program."""
-    usual = experiment.hparams
-    kinds = {leaf.name: jnp.int32 if leaf.annotation is int else jnp.float32 for leaf in leaves(usual)}
-    columns = {name: jnp.array([member.hparams[name] for member in members], kind) for name, kind in kinds.items()}
+    tree = experiment
+    for leaf in (leaf for leaf in leaves(experiment) if leaf.traced):
+        kind = jnp.int32 if leaf.annotation is int else jnp.float32
+        tree = replace_at(tree, leaf.path, jnp.array([member.hparams[leaf.name] for member in members], kind))
     keys = jax.vmap(jax.random.key)(np.array([member.seed for member in members], np.uint32))
-    return keys, type(usual)(**columns)
+    return keys, tree.hparams

@@ -19,21 +19,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.agents.dqn import DQN, DQNConfig
-from rollax.programs.actors import Actor, Board, Shard, Totals, remote
 from rollax.envs.host import HostTask
 from rollax.errors import ConfigError
-from rollax.experiment.experiment import Experiment, from_json, to_json
+from rollax.experiment.experiment import Experiment, from_json
+from rollax.experiment.tree import to_json
 from rollax.memory.replay import PrioritizedReplay, Sample
-from rollax.runs import checkpoint
-from rollax.runs import tables as records
-from rollax.runs.console import Console, warn
+from rollax.programs.actors import Actor, Board, Shard, Totals, remote
 from rollax.programs.evaluate import Best, keep_best
-from rollax.runs.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
-from rollax.runs.loggers import Loggers
-from rollax.runs.loggers import problems as loggers_missing
 from rollax.programs.loop import Health, TrainState
 from rollax.programs.plan import Plan, make_plan
 from rollax.programs.program import evaluation_keys
+from rollax.runs import checkpoint
+from rollax.runs import tables as records
+from rollax.runs.console import Console, warn
+from rollax.runs.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
+from rollax.runs.loggers import Loggers
+from rollax.runs.loggers import problems as loggers_missing
 from rollax.runs.result import Result
 from rollax.runs.run import (
     draw_curve,

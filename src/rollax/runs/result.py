@@ -13,13 +13,14 @@ import numpy as np
 
 from rollax.agents.base import Agent, Learner
 from rollax.agents.players import Acting
-from rollax.envs.protocol import Envs, play_envs
 from rollax.envs.host import HostTask
+from rollax.envs.protocol import Envs, play_envs
 from rollax.errors import CheckpointError, ConfigError
-from rollax.experiment.experiment import Experiment, from_json, leaves, population, with_values
+from rollax.experiment.experiment import Experiment, from_json, population, with_values
+from rollax.experiment.tree import leaves
+from rollax.programs.plan import Plan, make_plan
 from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder
-from rollax.programs.plan import Plan, make_plan
 from rollax.runs.tables import evaluation_rows
 from rollax.types import Observation, Params
 

@@ -25,35 +25,27 @@ from rollax.errors import (
     ResourceError,
     RollaxError,
 )
-from rollax.experiment.experiment import Experiment, differences, from_json, to_json
-from rollax.reports.drawing import plot_runs
-from rollax.runs import checkpoint
+from rollax.experiment.experiment import Experiment, from_json
+from rollax.experiment.tree import differences, leaves, to_json
 from rollax.programs import cluster
-from rollax.runs import tables as records
-from rollax.runs.console import Console, warn
 from rollax.programs.debugging import NO_DEBUG, Debug
 from rollax.programs.evaluate import Best
-from rollax.runs.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
 from rollax.programs.host import HostProgram
-from rollax.runs.loggers import Loggers, OnRows
-from rollax.runs.loggers import problems as loggers_missing
 from rollax.programs.loop import LEGAL, TrainState
 from rollax.programs.mesh import fetch
 from rollax.programs.plan import Plan, check_memory, make_plan, memory_size, own_cores
 from rollax.programs.program import LOG_ROWS, Programs
+from rollax.reports.drawing import plot_runs
+from rollax.runs import checkpoint
+from rollax.runs import tables as records
+from rollax.runs.console import Console, warn
+from rollax.runs.folder import EVALUATION_COLUMNS, METRIC_COLUMNS, Lock, RunFolder, Table
+from rollax.runs.loggers import Loggers, OnRows
+from rollax.runs.loggers import problems as loggers_missing
 from rollax.runs.result import Result, starting_weights
 from rollax.runs.session import Session, Times, announce, show_members, show_progress, tell_end
 
 FIRST_CHUNK = 32  # iterations
-# Fields in which a checkpoint may differ from the folder's configuration: they do not change what is computed.
-FREE_FIELDS = (
-    "steps",
-    "loop.devices",
-    "record.checkpoint_seconds",
-    "record.keep_checkpoints",
-    "record.chunk_seconds",
-    "record.log_to",
-)
 
 
 def train(
@@ -140,8 +132,9 @@ def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> No
 
     A field that was not yet there when the checkpoint was written has its usual value, as it has in `config.json`.
     """
-    recorded = to_json(from_json(meta["config"]))
-    differ = [line for line in differences(recorded, config) if line.split(":")[0] not in FREE_FIELDS]
+    recorded = from_json(meta["config"])
+    free = {".".join(leaf.path) for leaf in leaves(recorded) if leaf.about.resumable}
+    differ = [line for line in differences(to_json(recorded), config) if line.split(":")[0] not in free]
     if differ:
         raise CheckpointError(f"{path} is of another experiment (checkpoint -> config.json): {'; '.join(differ)}")
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 
+from rollax.programs.host import HostProgram
+from rollax.programs.plan import Plan
 from rollax.runs import tables as records
 from rollax.runs.console import Console, Standing, duration, table
 from rollax.runs.folder import RunFolder, Table
-from rollax.programs.host import HostProgram
 from rollax.runs.loggers import Loggers
-from rollax.programs.plan import Plan
 
 
 @dataclass

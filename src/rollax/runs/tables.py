@@ -13,12 +13,12 @@ import jax
 import numpy as np
 
 import rollax
-from rollax.runs.checkpoint import params_sha256
 from rollax.programs.evaluate import Evaluation
-from rollax.runs.folder import RunFolder
 from rollax.programs.loop import WINDOW_COLUMNS, Health
 from rollax.programs.mesh import fetch
 from rollax.programs.plan import Plan, available_bytes, memory_size, own_cores
+from rollax.runs.checkpoint import params_sha256
+from rollax.runs.folder import RunFolder
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
 EXTRAS = ("ale-py", "gymnasium")

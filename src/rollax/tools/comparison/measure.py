@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from rollax.errors import ConfigError
-from rollax.experiment.experiment import Experiment, to_json
+from rollax.experiment.experiment import Experiment
+from rollax.experiment.tree import to_json
 from rollax.programs.plan import make_plan
 from rollax.rules.aggregates import spread
 from rollax.runs.console import table
