@@ -211,8 +211,10 @@ def qualified(text: str, known: Sequence[Flag], paths: list[tuple[str, ...]]) ->
         raise ConfigError(f"--{text} is ambiguous; say {' or '.join(f'--{other}' for other in meant)}")
     texts = [flag.text for flag in known if not flag.positional]
     here = (name_here(name) or "").replace("_", "-")
-    if here:
-        raise ConfigError(f"--{text} is called --{here} here{'' if here in texts else ', which this agent has not'}")
+    if here in texts:
+        raise ConfigError(f"--{text} is called --{here} here")
+    if here and paths:
+        raise ConfigError(f"--{text} is called --{here} here, which this agent has not")
     near = difflib.get_close_matches(text, texts, cutoff=0.4)
     hint = f"did you mean {' or '.join(f'--{other}' for other in near)}?" if near else "--help-all shows all"
     raise ConfigError(f"--{text} is no flag; {hint}")
