@@ -57,7 +57,7 @@ class About(NamedTuple):
     def over(self, base: About) -> About:
         """What this says, and where it says nothing, what `base` says."""
         each = zip(self, base, About(), strict=True)
-        return About(*(theirs if ours == plain else ours for ours, theirs, plain in each))
+        return About._make(theirs if ours == plain else ours for ours, theirs, plain in each)
 
 
 KEY = "rollax"  # under which a field's metadata has it

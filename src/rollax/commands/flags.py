@@ -148,7 +148,7 @@ def parse(form: Any, flags: Sequence[str], program: str, text: str) -> Any:
     return tyro.cli(form, prog=program, args=canonical(flags, known, []))
 
 
-def flags_of(options: type) -> list[Flag]:
+def flags_of(options: Any) -> list[Flag]:
     """The flags and arguments of a dataclass of options."""
     hints, about = typing.get_type_hints(options, include_extras=True), abouts(options)
     flags = []
