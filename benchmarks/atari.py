@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.commands.cli import parse_train
+from rollax.commands.flags import parse_experiment
+from rollax.commands.train import TrainFlags
 from rollax.envs.atari import Atari, AtariEnvs, rom_of
 from rollax.experiment.experiment import make_experiment, with_values
 from rollax.programs.machine import use_compile_cache
@@ -85,7 +86,7 @@ class Training:
             values["warm_up_steps"] = max(unit * 8, 4_096 // unit * unit)
             values["capacity"] = 100_000 // unit * unit
         start = with_values(usual, values)
-        self.plan = make_plan(with_values(start, parse_train(start, flags)[0]))
+        self.plan = make_plan(parse_experiment(start, flags, TrainFlags)[0])
         self.running = self.plan.program.compile(self.plan.keys, self.plan.hparams)
         self.state, _ = self.running.begin(self.plan.keys, self.plan.hparams)
         self.iteration = self.plan.schedule.warm_up

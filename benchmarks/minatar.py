@@ -17,14 +17,14 @@ from pathlib import Path
 import jax
 
 import rollax
-from rollax.experiment.presets import MINATAR_GAMES
+from rollax.experiment.presets.minatar import GAMES
 from rollax.rules.aggregates import bootstrap
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--agents", nargs="*", default=["pqn", "qr"])
-    parser.add_argument("--games", nargs="*", default=list(MINATAR_GAMES))
+    parser.add_argument("--games", nargs="*", default=list(GAMES))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--out", default="")

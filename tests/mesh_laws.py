@@ -19,7 +19,7 @@ from rollax.memory.replay import Sample
 from rollax.memory.ring import Batch
 from rollax.programs.machine import use_compile_cache
 from rollax.programs.mesh import Grid, mesh_of
-from rollax.programs.plan import make_plan, make_program, spread_over
+from rollax.programs.plan import make_plan, spread_over
 from rollax.runs.checkpoint import flatten, params_sha256
 from rollax.runs.folder import RunFolder
 from rollax.tracing import DATA
@@ -52,9 +52,7 @@ def distance(left, right) -> float:
 def one_shard_is_no_mesh(agent: str) -> float:
     """How far the weights of a mesh of one device are from those without a mesh."""
     plan = make_plan(experiment(agent, devices=1, seeds=2))
-    task = plan.program.loop.task
-    alone = make_program(plan.experiment, task, 1)
-    spread = spread_over(mesh_of(Grid(1, 1)), alone, alone, plan.keys, plan.hparams)
+    spread = spread_over(mesh_of(Grid(1, 1)), plan.program, plan.program, plan.keys, plan.hparams)
     meshed = plan._replace(program=spread)
     return distance(advanced(plan, 20).learner.params, advanced(meshed, 20).learner.params)
 

@@ -15,7 +15,8 @@ from process_tools import HANGING, rollax, surroundings, wait_for
 
 from rollax.commands.cli import run_command
 from rollax.errors import PREEMPTED
-from rollax.experiment.experiment import make_experiment, to_json
+from rollax.experiment.experiment import make_experiment
+from rollax.experiment.tree import to_json
 from rollax.memory.ring import Batch
 from rollax.programs.actors import Actor, epsilon_of
 from rollax.programs.flat_replay import FlatReplay

@@ -171,7 +171,7 @@ class TestSettings:
         assert not experiment.choices.double
         assert experiment.choices.replay.n_step == 1
         assert experiment.hparams.learning_rate_end == 1.0
-        assert make_plan(experiment).warm_up == SMALL.warm_up_steps // SMALL.num_envs
+        assert make_plan(experiment).schedule.warm_up == SMALL.warm_up_steps // SMALL.num_envs
 
     def test_epsilon_is_the_same_everywhere(self, ours):
         agent, learner = ours

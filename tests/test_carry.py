@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,7 +68,7 @@ def test_a_carry_is_cleared_where_an_episode_begins_and_only_there():
 def runs(tmp_path_factory):
     """A run in one go, and the same interrupted in the middle of an episode and resumed."""
     folder = tmp_path_factory.mktemp("carry")
-    values = {"env": "CartPole-v1", "seeds": 2, "eval_episodes": 4, "log_steps": 20}
+    values: Any = {"env": "CartPole-v1", "seeds": 2, "eval_episodes": 4, "log_steps": 20}
     whole = rollax.train(rollax.make_experiment(AGENT, steps=240, **values), folder / "whole", quiet=True)
     rollax.train(rollax.make_experiment(AGENT, steps=120, **values), folder / "parts", quiet=True)
     return whole, rollax.resume(folder / "parts", 240, quiet=True)
@@ -86,10 +88,10 @@ def test_evaluations_begin_with_a_clear_carry(runs):
     rows = evaluate_run(runs[0].run_dir, 8)
     lengths = []
     for seed in range(8):
-        obs, state = policy.task.reset(jax.random.key(seed))
+        _, state = policy.task.reset(jax.random.key(seed))
         for count in range(1, 200):
             step = policy.task.step(jax.random.key(count), state, jnp.int32(count % 3 == 0))
-            obs, state = step.obs, step.state
+            state = step.state
             if step.terminated:
                 break
         lengths.append(count)
@@ -134,7 +136,7 @@ def test_environments_outside_carry_it_too():
     program = host_program(host_task(Frames(truncates=True)), RECIPE.choices, 2, 7, overlap=False)
     keys, hparams = seed_keys(0), RECIPE.hparams.replace(learning_rate=jnp.zeros(1))
     running = program.compile(keys, hparams)
-    state, best = running.begin(keys, hparams)
+    state, _ = running.begin(keys, hparams)
     for stop in (2, 3):
         state = running.advance_to(state, stop).state
     running.close()
@@ -151,7 +153,7 @@ def test_environments_outside_carry_it_too():
 
 @pytest.mark.parametrize("overlap", [True, False])
 def test_a_resumed_run_outside_begins_new_episodes(overlap, tmp_path):
-    values = {"env": "gymnasium:CartPole-v1", "overlap": overlap, "eval_episodes": 2}
+    values: Any = {"env": "gymnasium:CartPole-v1", "overlap": overlap, "eval_episodes": 2}
     rollax.train(rollax.make_experiment(AGENT, steps=100, **values), tmp_path / "run", quiet=True)
     later = rollax.resume(tmp_path / "run", 200, quiet=True)
     assert np.nansum(later.curves["wrong"]) == 0
@@ -181,7 +183,7 @@ def test_players_who_decide_in_turn_carry_it_too():
         )
     )
     running = plan.program.compile(plan.keys, plan.hparams)
-    state, best = running.begin(plan.keys, plan.hparams)
+    state, _ = running.begin(plan.keys, plan.hparams)
     state = running.advance_to(state, 2).state
     turns = 2 * 8
     np.testing.assert_array_equal(state.envs.carry["count"], np.full((1, 2, 3), 1 + turns % 5))

@@ -57,14 +57,14 @@ def test_import_is_light():
 
 
 RUN_FLAGS = {
-    "train": [("--coordinator", "Of several processes"), ("--check, --no-check", "name its line")],
+    "train": [("--coordinator", "several processes"), ("--check, --no-check", "name its line")],
     "inspect": [("--diff", "small function")],
 }
 
 
 def test_every_flag_of_a_run_is_explained():
     for name in ("train", "inspect"):
-        shown = " ".join(command(name, "double", "--help").stdout.replace("│", " ").split())
+        shown = " ".join(command(name, "double", "--help-all").stdout.split())
         for flag, text in (
             ("--device {auto,cpu,gpu,tpu}", "What computes"),
             *RUN_FLAGS[name],
@@ -73,10 +73,13 @@ def test_every_flag_of_a_run_is_explained():
 
 
 def test_help_explains_every_field_with_its_default():
-    text = " ".join(command("train", "double", "--help").stdout.replace("│", " ").split())
-    flags = "env seeds seed steps run-dir config preset learning-rate n-step capacity num-envs log-steps init-from"
+    text, whole = (" ".join(command("train", "double", flag).stdout.split()) for flag in ("--help", "--help-all"))
+    flags = "env seeds seed steps run-dir config preset learning-rate n-step capacity num-envs"
     for flag in flags.split():
         assert f"--{flag} " in text
+        assert f"--{flag} " in whole
+    for flag in ("log-steps", "init-from"):
+        assert f"--{flag} " in whole
     assert "(default: 0.003)" in text
     assert command("--version").stdout.startswith("rollax ")
 
@@ -118,8 +121,8 @@ def test_the_shell_sees_no_traceback():
 def test_an_unknown_flag_is_answered_with_its_neighbours():
     done = command("train", "double", "--lerning-rate", "1")
     assert done.returncode == 2
-    assert "--learning-rate" in done.stderr + done.stdout
-    assert "Traceback" not in done.stderr
+    assert "--learning-rate" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_exit_codes_of_environments_and_resources():

@@ -177,7 +177,8 @@ def test_the_commands_of_a_page_parse(page, tmp_path, monkeypatch):
 
 def write_configuration(arguments):
     """A file for `--config`, where a command names one."""
-    from rollax.experiment.experiment import make_experiment, to_json
+    from rollax.experiment.experiment import make_experiment
+    from rollax.experiment.tree import to_json
 
     if "--config" in arguments:
         path = Path(arguments[arguments.index("--config") + 1])

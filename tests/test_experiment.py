@@ -9,19 +9,10 @@ import pytest
 
 from rollax.agents.names import AGENTS
 from rollax.errors import ConfigError, ResourceError
-from rollax.experiment.experiment import (
-    Experiment,
-    differences,
-    from_json,
-    leaves,
-    make_experiment,
-    part_name,
-    population,
-    range_problems,
-    resolve,
-    to_json,
-)
+from rollax.experiment.experiment import Experiment, from_json, make_experiment, population, range_problems, resolve
+from rollax.experiment.parts import part_name
 from rollax.experiment.presets import PRESETS
+from rollax.experiment.tree import differences, leaves, to_json
 from rollax.networks.heads import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.networks.torsos import MLP
 from rollax.programs.plan import check_memory, make_plan
@@ -49,11 +40,15 @@ def test_an_experiment_survives_its_file():
 
 
 def test_presets_apply_by_themselves_and_flags_override_them():
-    assert choices("double").replay.n_step == PRESETS["double/CartPole-v1"]["n_step"]
-    assert choices("double", n_step=5).replay.n_step == 5
-    assert choices("double", preset="none").replay.n_step == 1
-    assert choices("double", env="Catch-bsuite").replay.n_step == 1
-    assert choices("double", env="Catch-bsuite", preset="double/CartPole-v1").replay.n_step == 3
+    def n_step(**values):
+        made: Any = make_experiment("double", **values)
+        return made.choices.replay.n_step
+
+    assert n_step() == PRESETS["double/CartPole-v1"].values["n_step"]
+    assert n_step(n_step=5) == 5
+    assert n_step(preset="none") == 1
+    assert n_step(env="Catch-bsuite") == 1
+    assert n_step(env="Catch-bsuite", preset="double/CartPole-v1") == 3
 
 
 def test_an_environment_asks_what_fits_the_agent():

@@ -14,7 +14,8 @@ import pytest
 from rollax.envs import registry
 from rollax.envs.hackmatrix import HackMatrix, board, stages
 from rollax.errors import ConfigError
-from rollax.experiment.experiment import from_json, make_experiment, to_json
+from rollax.experiment.experiment import from_json, make_experiment
+from rollax.experiment.tree import to_json
 from rollax.programs.plan import make_plan
 
 EXAMPLES = json.loads((Path(__file__).parent / "data" / "hackmatrix_examples.json").read_text())

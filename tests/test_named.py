@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from rollax.commands.cli import parse_train
-from rollax.commands.flags import starting_experiment
+from rollax.commands.flags import read_experiment, starting_experiment
+from rollax.commands.train import TrainFlags
 from rollax.errors import ConfigError, EnvError
-from rollax.experiment.experiment import from_json, leaves, make_experiment, to_json
+from rollax.experiment.experiment import from_json, make_experiment
 from rollax.experiment.parts import part_name
+from rollax.experiment.tree import leaves, to_json
+from rollax.settings import COUNT
 
 MODULE = """
 from dataclasses import dataclass
@@ -21,16 +23,17 @@ from rollax.agents.dqn import FAMILY
 from rollax.rules.backups import GreedyBackup
 from rollax.memory.uniform import UniformReplay
 from rollax.networks.torsos import Torso, flatten_features
+from rollax.settings import COUNT, setting
 
 class Thin(Torso):
-    units: int = 8  # How thin.
+    units: int = setting(8, "How thin.", limit=COUNT)
     @nn.compact
     def __call__(self, features):
         return nn.Dense(self.units)(flatten_features(features))
 
 @dataclass(frozen=True)
 class Cautious(GreedyBackup):
-    pessimism: float = 0.5  # How much worse it expects.
+    pessimism: float = 0.5
 
 class Forgetful(UniformReplay):
     pass
@@ -57,7 +60,9 @@ def test_a_part_survives_its_file(own):
     assert data["choices"]["torso"] == {"part": "own_things:Thin", "units": 4}
     assert from_json(data) == made
     (leaf,) = (leaf for leaf in leaves(made) if leaf.name == "units")
-    assert (leaf.value, leaf.help) == (4, "How thin.")
+    assert (leaf.value, leaf.help, leaf.limit) == (4, "How thin.", COUNT)
+    (plain,) = (leaf for leaf in leaves(made) if leaf.name == "pessimism")
+    assert (plain.value, plain.help, plain.limit) == (0.1, "", None)
 
 
 def test_a_name_is_as_good_as_the_part(own):
@@ -69,9 +74,9 @@ def test_a_name_is_as_good_as_the_part(own):
 def test_flags_name_parts_and_agents(own):
     flags = ["--torso", "own_things:Thin", "--units", "5"]
     start = starting_experiment("own_things:RECIPE", flags)
-    values, _ = parse_train(start, flags)
+    made, _ = read_experiment(["own_things:RECIPE", *flags], TrainFlags, "train", "")
     assert start.choices.replay.n_step == 3
-    assert values["units"] == 5
+    assert made.choices.torso.units == 5
     assert type(start.choices.torso) is own.Thin
 
 

@@ -56,7 +56,9 @@ def test_vectors_come_back_with_their_window(kind, rollout, length, n, capacity,
     add = jax.jit(buffer.add)
     sample = jax.jit(lambda state, key: buffer.sample(state, key, Request(96, DISCOUNT, 1.0)).batch)
     state = buffer.init()
-    for number, taken in zip(range(3 * capacity // (ENVS * rollout) + 4), rollouts(spec, length, truncates)):
+    for number, taken in zip(
+        range(3 * capacity // (ENVS * rollout) + 4), rollouts(spec, length, truncates), strict=False
+    ):
         state = add(state, taken)
         if (number + 1) * rollout <= n:
             continue
@@ -110,6 +112,7 @@ def test_numbered_actions_have_no_array_of_their_own():
     state = UniformReplay(20).build(spec_of(1, Discrete(5))).init()
     assert state.vectors is None
     vectors = UniformReplay(20).build(spec_of(1)).init().vectors
+    assert vectors is not None
     assert (vectors.shape, vectors.dtype) == ((ENVS, 10, SIZE), jnp.float32)
 
 

@@ -12,7 +12,8 @@ import pytest
 
 import rollax
 from rollax.errors import CheckpointError, ConfigError, EnvError
-from rollax.experiment.experiment import make_experiment, to_json
+from rollax.experiment.experiment import make_experiment
+from rollax.experiment.tree import to_json
 from rollax.programs.plan import make_plan
 from rollax.runs.folder import RunFolder
 from rollax.runs.run import check_origin, next_stop

@@ -15,7 +15,8 @@ from process_tools import command, run
 import rollax
 from rollax.commands.cli import run_command
 from rollax.errors import ConfigError
-from rollax.experiment.experiment import Member, from_json, leaves, make_experiment
+from rollax.experiment.experiment import Member, from_json, make_experiment
+from rollax.experiment.tree import leaves
 from rollax.runs.checkpoint import params_sha256
 from rollax.search.arena import Arena, with_rungs
 from rollax.search.space import read_space

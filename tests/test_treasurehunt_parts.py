@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +14,9 @@ from training_tools import small, stack_hparams
 
 from rollax.agents.treasurehunt import QuietActing, ShrinkingEpsilon, SyncedTarget, WeightedLoss
 from rollax.errors import ConfigError
-from rollax.experiment.experiment import from_json, leaves, make_experiment, population, to_json
-from rollax.programs.plan import keys_and_hparams
+from rollax.experiment.experiment import from_json, make_experiment, population
+from rollax.experiment.tree import leaves, to_json
+from rollax.programs.learners import keys_and_hparams
 from rollax.rules.schedules import LinearEpsilon
 from rollax.types import Observation
 
@@ -22,18 +24,19 @@ HUNT = {"env": "TreasureHunt-v0"}
 
 
 def test_presets_name_the_parts():
-    hp = make_experiment("irainbow", **HUNT).hparams
+    made: Any = make_experiment("irainbow", **HUNT)
+    hp = made.hparams
     assert hp.exploration == ShrinkingEpsilon(epsilon_start=1.0, epsilon_end=0.0, epsilon_decay=0.001)
     assert hp.target == SyncedTarget(target_period=1, target_step=0.001, sync_period=200)
     assert hp.objective == WeightedLoss(loss_weight=1 / 12)
-    assert make_experiment("irainbow", **HUNT).choices.acting == QuietActing(act_levels=32)
+    assert made.choices.acting == QuietActing(act_levels=32)
 
 
 @pytest.mark.parametrize("name", ["sync_period", "epsilon_decay", "loss_weight", "act_levels"])
 def test_other_agents_know_nothing_of_them(name):
     assert name not in {leaf.name for leaf in leaves(make_experiment("irainbow"))}
     with pytest.raises(ConfigError, match=f"{name} is no field"):
-        make_experiment("double", **{name: 1})
+        make_experiment("double", **dict[str, Any]({name: 1}))
 
 
 def test_any_agent_may_have_them():

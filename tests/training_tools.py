@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from rollax.agents.names import AGENTS
 from rollax.envs.protocol import Task
-from rollax.experiment.experiment import leaves, replace_at
+from rollax.experiment.tree import leaves, replace_at
 from rollax.networks.heads import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.programs.evaluate import Evaluator
 from rollax.programs.jit import JitProgram

@@ -1,4 +1,4 @@
-"""A setting: which values it may take, and things of the user's own by the name `package.module:name`."""
+"""A setting and what belongs to it, and things of the user's own by the name `package.module:name`."""
 
 from __future__ import annotations
 
@@ -41,29 +41,57 @@ COUNT_OR_NONE = Limit(0, 2**31 - 1)
 
 
 class About(NamedTuple):
-    """What belongs to a setting beside its name, type and default."""
+    """What belongs to a setting beside its name, type and default.  A field that holds a part says it for all below."""
 
     help: str = ""  # one sentence that can be understood alone
     limit: Limit | None = None  # the values that it may take
+    group: str = ""  # the heading that `--help` shows it under; by default that of what holds it
+    rare: bool = False  # only `--help-all` shows it
+    population: bool = False  # several values make a population; true of everything below `hparams`
+    resumable: bool = False  # `resume` may change it: what was computed so far does not depend on it
+    incidental: bool = False  # two runs that differ in it alone are the same method
+    searchable: bool = True  # `sweep` and `tune` may search it
+    memory: bool = False  # the more of it, the more memory a run needs
+    protocol: bool = False  # a score depends on it, whatever was learnt
+
+    def over(self, base: About) -> About:
+        """What this says, and where it says nothing, what `base` says."""
+        each = zip(self, base, About(), strict=True)
+        return About._make(theirs if ours == plain else ours for ours, theirs, plain in each)
 
 
 KEY = "rollax"  # under which a field's metadata has it
 
 
-def setting(default: Any, help: str = "", *, limit: Limit | None = None) -> Any:
-    """A field of a part or a config that has a default, and what belongs to it."""
-    return dataclasses.field(default=default, metadata={KEY: About(help, limit)})
+def setting(
+    default: Any = dataclasses.MISSING,
+    help: str = "",
+    *,
+    limit: Limit | None = None,
+    group: str = "",
+    rare: bool = False,
+    population: bool = False,
+    resumable: bool = False,
+    incidental: bool = False,
+    searchable: bool = True,
+    memory: bool = False,
+    protocol: bool = False,
+) -> Any:
+    """A field of a dataclass with what belongs to it, as `About` has it; without a default it must be given."""
+    about = About(help, limit, group, rare, population, resumable, incidental, searchable, memory, protocol)
+    return dataclasses.field(default=default, metadata={KEY: about})
 
 
 def abouts(kind: type) -> dict[str, About]:
     """What belongs to each field of a dataclass.  One that overrides only a default inherits the rest."""
-    found: dict[str, About] = {}
+    collected: dict[str, About] = {}
     for base in reversed(kind.__mro__):
-        own = base.__dict__.get("__dataclass_fields__", {})
+        fields = base.__dict__.get("__dataclass_fields__", {})
         for name in inspect.get_annotations(base):
-            if name in own:
-                found[name] = own[name].metadata.get(KEY) or found.get(name) or About()
-    return found
+            if name in fields:
+                inherited = collected.get(name, About())
+                collected[name] = fields[name].metadata.get(KEY, About()).over(inherited)
+    return collected
 
 
 def is_own(name: str) -> bool:

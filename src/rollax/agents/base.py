@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -162,14 +162,21 @@ class Recipe(NamedTuple):
 class OptimizerHParams:
     """How gradients become steps."""
 
-    learning_rate: float = setting(5e-4, "Step size of the optimizer at first ...", limit=NOT_NEGATIVE)
-    learning_rate_end: float = setting(1.0, "... the share of it that is left in the end ...", limit=SHARE)
-    learning_rate_steps: float = setting(
-        100_000.0, "... and the environment steps over which it falls.", limit=POSITIVE
+    learning_rate: float = setting(
+        5e-4, "Learning rate of the optimizer at the start.", limit=NOT_NEGATIVE, group="optimizer"
     )
-    optimizer_eps: float = setting(1e-8, "Added to the optimizer's denominator.", limit=NOT_NEGATIVE)
-    max_grad_norm: float = setting(10.0, "The whole gradient is scaled down to this norm.", limit=POSITIVE)
-    traced: ClassVar[bool] = True
+    learning_rate_end: float = setting(
+        1.0, "Share of the learning rate that is left in the end; 1 keeps it constant.", limit=SHARE, group="optimizer"
+    )
+    learning_rate_steps: float = setting(
+        100_000.0, "Number of environment steps over which the learning rate falls.", limit=POSITIVE, group="optimizer"
+    )
+    optimizer_eps: float = setting(
+        1e-8, "Epsilon that is added to the optimizer's denominator.", limit=NOT_NEGATIVE, group="optimizer", rare=True
+    )
+    max_grad_norm: float = setting(
+        10.0, "Gradients are clipped to this global norm.", limit=POSITIVE, group="optimizer"
+    )
 
 
 HIDING_OPTIMIZERS = ("radam",)  # its square roots are NaN before its fifth step, and not used

@@ -51,21 +51,47 @@ class DQNHParams(OptimizerHParams):
     """Numbers that may differ between the members of a population.  All are traced; parts are made of such numbers."""
 
     exploration: Exploration = LinearEpsilon()
-    discount: float = setting(0.99, "What a reward is worth one step later.", limit=SHARE)
-    huber_kappa: float = setting(1.0, "Errors beyond this count linearly.", limit=POSITIVE)
+    discount: float = setting(0.99, "Discount factor of future rewards.", limit=SHARE, group="targets")
+    huber_kappa: float = setting(
+        1.0, "Bellman error beyond which the Huber loss grows linearly.", limit=POSITIVE, group="targets", rare=True
+    )
     target: PeriodicTarget = PeriodicTarget()
     replay_limit: int = setting(
-        0, "The newest transitions that a uniform replay draws from; 0 for all that it keeps.", limit=COUNT_OR_NONE
+        0,
+        "Number of the newest transitions that a uniform replay buffer draws from; 0 draws from all.",
+        limit=COUNT_OR_NONE,
+        group="replay",
+        rare=True,
     )
     objective: MeanLoss = MeanLoss()
     priority_exponent: float = setting(
-        0.5, "How much priorities matter to a prioritised replay: 0 is uniform.", limit=SHARE
+        0.5,
+        "Priority exponent of a prioritised replay buffer; 0 draws uniformly.",
+        limit=SHARE,
+        group="replay",
+        rare=True,
     )
     importance_start: float = setting(
-        0.4, "How much of its unequal chances is undone at first: 1 is all ...", limit=SHARE
+        0.4,
+        "Importance-sampling exponent of a prioritised replay buffer at the start; 1 corrects in full.",
+        limit=SHARE,
+        group="replay",
+        rare=True,
     )
-    importance_end: float = setting(1.0, "... and in the end ...", limit=SHARE)
-    importance_steps: float = setting(100_000.0, "... and the environment steps in between.", limit=POSITIVE)
+    importance_end: float = setting(
+        1.0,
+        "Importance-sampling exponent of a prioritised replay buffer in the end.",
+        limit=SHARE,
+        group="replay",
+        rare=True,
+    )
+    importance_steps: float = setting(
+        100_000.0,
+        "Number of environment steps over which the importance-sampling exponent rises.",
+        limit=POSITIVE,
+        group="replay",
+        rare=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -75,16 +101,24 @@ class DQNConfig:
     torso: Torso = MLP()
     streams: Streams = Streams()
     head: Head = ScalarHead()
-    double: bool = setting(False, "The online weights choose what follows the next state, the target weights judge it.")
+    double: bool = setting(
+        False,
+        "Use Double DQN: the online network chooses the next action, the target network evaluates it.",
+        group="targets",
+    )
     backup: GreedyBackup = GreedyBackup()
     replay: Replay = UniformReplay()
     acting: NoisyActing = NoisyActing()
     weights: FlaxWeights | TorchWeights = FlaxWeights()
-    batch_size: int = setting(128, "Transitions of one gradient step.", limit=COUNT)
-    gradient_steps: int = setting(1, "Gradient steps of one iteration.", limit=COUNT)
-    loss: Literal["huber", "squared"] = setting("huber", "The penalty on a Bellman error.")
-    optimizer: OptimizerName = setting("adam", "How gradients become steps.")
-    evaluation_epsilon: float = setting(0.0, "Share of random actions in evaluations.", limit=SHARE)
+    batch_size: int = setting(
+        128, "Number of transitions of each gradient step.", limit=COUNT, group="optimizer", memory=True
+    )
+    gradient_steps: int = setting(1, "Number of gradient steps in each iteration.", limit=COUNT, group="optimizer")
+    loss: Literal["huber", "squared"] = setting("huber", "Loss of a Bellman error.", group="targets", rare=True)
+    optimizer: OptimizerName = setting("adam", "The optimizer's rule.", group="optimizer", rare=True)
+    evaluation_epsilon: float = setting(
+        0.0, "Share of random actions in evaluations.", limit=SHARE, group="evaluation and logging", protocol=True
+    )
 
     def build(self, spec: EnvSpec) -> DQN:
         return DQN(self, spec)

@@ -52,24 +52,42 @@ COLLAPSED = 0.02  # the share of its largest entropy at which a policy has stopp
 class PPOHParams(OptimizerHParams):
     """Numbers that may differ between the members of a population.  All are traced."""
 
-    discount: float = setting(0.99, "What a reward is worth one step later.", limit=SHARE)
-    trace_lambda: float = setting(
-        0.95, "How far advantages look beyond the next value: 0 not at all, 1 to the end.", limit=SHARE
-    )
+    discount: float = setting(0.99, "Discount factor of future rewards.", limit=SHARE, group="targets")
+    trace_lambda: float = setting(0.95, "Lambda of generalised advantage estimation (GAE).", limit=SHARE, group="ppo")
     clip: float = setting(
-        0.2, "How far the chance of an action may move before a lesson stops pulling.", limit=POSITIVE
+        0.2, "Clipping range of the probability ratio of new and old policy.", limit=POSITIVE, group="ppo"
     )
-    entropy_weight: float = setting(0.01, "What a policy that keeps choosing is worth ...", limit=NOT_NEGATIVE)
-    entropy_end: float = setting(1.0, "... the share of it that is left in the end ...", limit=SHARE)
-    entropy_steps: float = setting(1_000_000.0, "... and the environment steps over which it falls.", limit=POSITIVE)
-    value_weight: float = setting(0.5, "The weight of the values' loss.", limit=NOT_NEGATIVE)
+    entropy_weight: float = setting(
+        0.01, "Entropy coefficient of the loss at the start.", limit=NOT_NEGATIVE, group="ppo"
+    )
+    entropy_end: float = setting(
+        1.0,
+        "Share of the entropy coefficient that is left in the end; 1 keeps it constant.",
+        limit=SHARE,
+        group="ppo",
+        rare=True,
+    )
+    entropy_steps: float = setting(
+        1_000_000.0,
+        "Number of environment steps over which the entropy coefficient falls.",
+        limit=POSITIVE,
+        group="ppo",
+        rare=True,
+    )
+    value_weight: float = setting(0.5, "Value-loss coefficient.", limit=NOT_NEGATIVE, group="ppo")
     reward_scale: float = setting(
-        1.0, "What rewards are multiplied with for learning; logs and evaluations are not.", limit=POSITIVE
+        1.0,
+        "Factor of the rewards that are learnt from; logs and evaluations show the true ones.",
+        limit=POSITIVE,
+        group="targets",
+        rare=True,
     )
     kl_limit: float = setting(
         0.0,
-        "A rollout is left when the policy has moved this far from the one that made it; 0: never.",
+        "KL divergence from the old policy at which learning from a rollout stops; 0 never stops.",
         limit=NOT_NEGATIVE,
+        group="ppo",
+        rare=True,
     )
 
 
@@ -80,13 +98,27 @@ class PPOConfig:
     torso: Torso = MLP(hidden=(64, 64))
     observations: Observations = RawObservations()
     rewards: Rewards = RawRewards()
-    shared: bool = setting(False, "Policy and values have one torso.")
-    epochs: int = setting(4, "How often a rollout is learnt from.", limit=COUNT)
-    minibatches: int = setting(4, "Gradient steps of one epoch.", limit=COUNT)
-    optimizer: OptimizerName = setting("adam", "How gradients become steps.")
-    normalize_advantages: bool = setting(True, "Advantages have mean 0 and deviation 1 in each minibatch.")
-    clip_values: bool = setting(False, "A value may move by `clip` for each rollout, as the chances of actions may.")
-    evaluation_draws: bool = setting(False, "Evaluations draw from the policy instead of taking its likeliest action.")
+    shared: bool = setting(False, "Whether policy and value function share one torso.", group="network")
+    epochs: int = setting(4, "Number of passes over each rollout.", limit=COUNT, group="rollouts")
+    minibatches: int = setting(
+        4,
+        "Number of minibatches that a rollout is split into, each for one gradient step.",
+        limit=COUNT,
+        group="rollouts",
+        memory=True,
+    )
+    optimizer: OptimizerName = setting("adam", "The optimizer's rule.", group="optimizer", rare=True)
+    normalize_advantages: bool = setting(
+        True, "Normalise the advantages of each minibatch to mean 0 and standard deviation 1.", group="ppo", rare=True
+    )
+    clip_values: bool = setting(False, "Clip the change of values like the probability ratio.", group="ppo", rare=True)
+    evaluation_draws: bool = setting(
+        False,
+        "Sample actions from the policy in evaluations instead of taking the likeliest.",
+        group="evaluation and logging",
+        rare=True,
+        protocol=True,
+    )
 
     def build(self, spec: EnvSpec) -> PPO:
         return PPO(self, spec)

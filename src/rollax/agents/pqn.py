@@ -33,9 +33,9 @@ class PQNHParams(OptimizerHParams):
     """Numbers that may differ between the members of a population.  All are traced; parts are made of such numbers."""
 
     exploration: Exploration = LinearEpsilon()
-    discount: float = setting(0.99, "What a reward is worth one step later.", limit=SHARE)
+    discount: float = setting(0.99, "Discount factor of future rewards.", limit=SHARE, group="targets")
     trace_lambda: float = setting(
-        0.65, "How much of a target comes from the steps after the next: 0 none, 1 all.", limit=SHARE
+        0.65, "Lambda of the lambda-returns: 0 is one-step, 1 is Monte Carlo.", limit=SHARE, group="targets"
     )
 
 
@@ -45,10 +45,18 @@ class PQNConfig:
 
     torso: Torso = MLP(layer_norm=True)
     streams: Streams = Streams()
-    epochs: int = setting(2, "How often a rollout is learnt from.", limit=COUNT)
-    minibatches: int = setting(4, "Gradient steps of one epoch.", limit=COUNT)
-    optimizer: OptimizerName = setting("radam", "How gradients become steps.")
-    evaluation_epsilon: float = setting(0.0, "Share of random actions in evaluations.", limit=SHARE)
+    epochs: int = setting(2, "Number of passes over each rollout.", limit=COUNT, group="rollouts")
+    minibatches: int = setting(
+        4,
+        "Number of minibatches that a rollout is split into, each for one gradient step.",
+        limit=COUNT,
+        group="rollouts",
+        memory=True,
+    )
+    optimizer: OptimizerName = setting("radam", "The optimizer's rule.", group="optimizer", rare=True)
+    evaluation_epsilon: float = setting(
+        0.0, "Share of random actions in evaluations.", limit=SHARE, group="evaluation and logging", protocol=True
+    )
 
     def build(self, spec: EnvSpec) -> PQN:
         return PQN(self, spec)

@@ -7,7 +7,7 @@ They stand in the places of any agent of the DQN family: `--exploration shrinkin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,11 @@ class ShrinkingEpsilon(Exploration):
     """The share of random actions shrinks by the same share with every iteration, down to its end."""
 
     epsilon_decay: float = setting(
-        0.001, "The share by which epsilon shrinks with every iteration, down to its end.", limit=SHARE
+        0.001,
+        "Share by which epsilon shrinks in every iteration, down to its end.",
+        limit=SHARE,
+        group="exploration",
+        rare=True,
     )
 
     def epsilon(self, env_steps: Array | float, spec: EnvSpec) -> Array:
@@ -41,8 +45,10 @@ class SyncedTarget(PeriodicTarget):
 
     sync_period: int = setting(
         0,
-        "Iterations between full copies to the target weights, beside their other moves; 0 for none.",
+        "Number of iterations between full copies to the target network, beside its other updates; 0 makes none.",
         limit=COUNT_OR_NONE,
+        group="targets",
+        rare=True,
     )
 
     def step_size(self, gradient_steps: Array, updates: int) -> Array:
@@ -55,9 +61,12 @@ class WeightedLoss(MeanLoss):
     """The mean loss of a batch, multiplied with a number."""
 
     loss_weight: float = setting(
-        1.0, "What the loss is multiplied with, which matters to `max_grad_norm`.", limit=POSITIVE
+        1.0,
+        "Factor of the loss, which matters where gradients are clipped.",
+        limit=POSITIVE,
+        group="optimizer",
+        rare=True,
     )
-    traced: ClassVar[bool] = True
 
     def value(self, losses: Array) -> Array:
         return self.loss_weight * jnp.mean(losses)
@@ -70,9 +79,18 @@ class QuietActing(NoisyActing):
     A single decision that is random asks no network: the values that come back are then blank.
     """
 
-    act_levels: int = setting(32, "Levels of an implicit quantile network when it acts ...", limit=COUNT)
+    act_levels: int = setting(
+        32,
+        "Number of quantile levels that an implicit quantile network acts by.",
+        limit=COUNT,
+        group="exploration",
+        rare=True,
+    )
     act_level_choice: Literal["random", "midpoint"] = setting(
-        "random", "... drawn for each decision, or evenly spread."
+        "random",
+        "Whether the quantile levels to act by are drawn for each decision or evenly spread.",
+        group="exploration",
+        rare=True,
     )
 
     def choose(

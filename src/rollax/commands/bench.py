@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from rollax.commands.flags import parse
 from rollax.errors import ConfigError
+from rollax.settings import setting
 
 # What each comparison needs, as modules; the extra has its name.
 NEEDS = {"torch": ("torch", "gymnasium"), "sb3": ("stable_baselines3",), "sbx": ("sbx",)}
@@ -19,16 +20,20 @@ NEEDS = {"torch": ("torch", "gymnasium"), "sb3": ("stable_baselines3",), "sbx": 
 
 @dataclass(frozen=True)
 class Bench:
-    seconds: float = 0.5  # How long each thing is timed, beside its compilation.
-    against: Literal["none", "torch", "sb3", "sbx"] = "none"  # Train DQN beside a PyTorch loop, SB3 or SBX.
-    steps: int = 0  # Of each training of such a comparison; 0 for as many as are measured to suffice.
-    repeats: int = 5  # Trainings of each side, each with a seed of its own.
-    seed: int = 0  # The first of them.
-    seeds: int = 10  # Seeds that the library also trains at once; 1 for none.
-    torch_device: Literal["cpu", "cuda"] = "cpu"  # Where PyTorch's networks are.
-    json: bool = False  # Print one JSON object instead of tables.
-    out: str = ""  # A file for the same JSON object.
-    plot: str = ""  # A file for a bar chart of a comparison.
+    seconds: float = setting(0.5, "Seconds that each thing is timed, beside its compilation.")
+    against: Literal["none", "torch", "sb3", "sbx"] = setting(
+        "none", "The library to train DQN beside: a PyTorch loop, Stable-Baselines3 or SBX."
+    )
+    steps: int = setting(
+        0, "Number of steps of each training of a comparison; 0 for as many as are measured to suffice."
+    )
+    repeats: int = setting(5, "Number of trainings of each side of a comparison, each with a seed of its own.")
+    seed: int = setting(0, "The first random seed.")
+    seeds: int = setting(10, "Number of seeds that the library also trains at once; 1 trains none.")
+    torch_device: Literal["cpu", "cuda"] = setting("cpu", "Where PyTorch's networks are.")
+    json: bool = setting(False, "Print one JSON object instead of tables.")
+    out: str = setting("", "A file for the same JSON object.")
+    plot: str = setting("", "A file for a bar chart of a comparison.")
 
 
 def bench_command(arguments: list[str]) -> int:

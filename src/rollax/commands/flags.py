@@ -1,29 +1,43 @@
-"""How flags become an experiment: every leaf of it is one, with its default and its help."""
+"""How flags become an experiment: every setting of it is one, by its name."""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import types
-from collections.abc import Iterable
+import typing
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import tyro
 
+from rollax.commands.help import Flag, help_text, negated
 from rollax.errors import ConfigError
+from rollax.settings import abouts, setting
+
+PLACES = "devices and processes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Where:
-    device: Literal["auto", "cpu", "gpu", "tpu"] = "auto"  # What computes; by itself JAX takes a GPU or TPU if it can.
+class Device:
+    device: Literal["auto", "cpu", "gpu", "tpu"] = setting(
+        "auto", "What computes; auto takes a GPU or TPU where JAX finds one.", group=PLACES
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Processes(Where):
-    coordinator: str = ""  # Of several processes: HOST:PORT of the first, which also takes the next port.
-    num_processes: int = 0  # How many they are; a scheduler such as SLURM tells it by itself.
-    process_id: int = -1  # Which of them this one is, from 0.
+class Processes(Device):
+    coordinator: str = setting(
+        "", "HOST:PORT of the first of several processes, which also takes the next port.", group=PLACES, rare=True
+    )
+    num_processes: int = setting(
+        0, "Number of processes of one run; 0 asks a scheduler such as SLURM.", group=PLACES, rare=True
+    )
+    process_id: int = setting(
+        -1, "Number of this process among several, from 0; -1 asks a scheduler.", group=PLACES, rare=True
+    )
 
     def joined(self) -> Any:
         """A context in which this process computes where it is to, and is one of several, if it is to be."""
@@ -33,118 +47,174 @@ class Processes(Where):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebugFlags:
-    debug: bool = False  # --check, --debug-key-reuse and --check-leaks together.
-    check: bool = False  # Stop at the first NaN, division by zero or index out of bounds, and name its line; slow.
-    jit: bool = True  # With --no-jit a chunk runs one operation after the other; for a few steps.
-    debug_key_reuse: bool = False  # Look for random keys that are used twice, before anything runs.
-    debug_nans: bool = False  # Stop after a chunk that leaves a NaN behind, and look for its line.
-    check_leaks: bool = False  # Look for traced values that are kept where they must not be.
-    debug_print: int = 0  # Print loss, return and more from inside the compiled program, every so many iterations.
+class ExperimentFlags:
+    """What a command that takes an experiment is told beside it."""
 
-    def debug_modes(self) -> Any:
-        """What is looked for."""
-        from rollax.programs.debugging import Debug
-
-        return Debug(
-            check=self.check or self.debug,
-            jit=self.jit,
-            key_reuse=self.debug_key_reuse or self.debug,
-            nans=self.debug_nans,
-            leaks=self.check_leaks or self.debug,
-            print_every=self.debug_print,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainFlags(Processes, DebugFlags):
-    """What `rollax train` is told beside the experiment."""
-
-
-def starting_experiment(agent: str | None, flags: list[str]) -> Any:
-    """What the flags will change: a configuration file, or the preset of the agent in its environment."""
-    from rollax.experiment.experiment import (
-        MAIN_AGENT,
-        MAIN_ENV,
-        MAIN_SEEDS,
-        from_json,
-        make_experiment,
-        with_parts,
+    config: str = setting("", "A config.json to start from.", group="run")
+    preset: str = setting(
+        "auto", "A preset by its name; auto takes the agent's in the environment, none takes no preset.", group="run"
     )
+    compile_cache: bool = setting(True, "Keep compiled programs on disk for the next run.", group="run", rare=True)
+
+
+def read_experiment(arguments: list[str], options: type, command: str, text: str) -> tuple[Any, Any]:
+    """The experiment of `[AGENT] [flags]`, and the command's options.
+
+    Raises ConfigError for a wrong agent, flag or value; prints the help and exits where it is asked for.
+    """
+    agent = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    flags = arguments[1:] if agent else arguments
+    return parse_experiment(starting_experiment(agent, flags), flags, options, f"rollax {command} [AGENT]", text)
+
+
+def starting_experiment(agent: str | None, flags: Sequence[str]) -> Any:
+    """What the flags will change: a configuration file, or the preset of the agent in its environment."""
+    from rollax.experiment.experiment import MAIN_AGENT, MAIN_ENV, MAIN_SEEDS, from_json, make_experiment, with_values
     from rollax.experiment.parts import PARTS
     from rollax.runs.folder import read_json
 
-    parts = {slot: name for slot in PARTS if (name := flag_value(flags, f"--{slot}"))}
-    config = flag_value(flags, "--config")
+    ahead = dict(values_ahead(flags))
+    parts = {name: value for name, value in ahead.items() if name.split(".")[-1] in PARTS}
+    config = ahead.get("config")
     if config:
-        if flag_value(flags, "--preset"):
+        if ahead.get("preset"):
             raise ConfigError("preset does not go with config, which holds every setting already; leave one out")
         loaded = from_json(read_json(Path(config), f"config={config} does not exist"))
         if agent is not None and agent != loaded.agent:
             raise ConfigError(f"agent={agent!r} is not that of {config}, which is {loaded.agent!r}; leave it out")
-        return with_parts(loaded, parts)[0]
-    env = flag_value(flags, "--env") or MAIN_ENV
+        return with_values(loaded, parts)
     seeds = MAIN_SEEDS if agent is None else 1
-    preset = flag_value(flags, "--preset") or "auto"
+    env, preset = ahead.get("env") or MAIN_ENV, ahead.get("preset") or "auto"
     return make_experiment(agent or MAIN_AGENT, env=env, seeds=seeds, preset=preset, **parts)
 
 
-def flag_value(flags: list[str], name: str) -> str | None:
-    """The value of a flag that decides the others' defaults, read ahead of the parser."""
+def values_ahead(flags: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """Flags and their first values, read ahead of the parser: some decide which others there are."""
     for index, flag in enumerate(flags):
-        if flag == name and index + 1 < len(flags):
-            return flags[index + 1]
-        if flag.startswith(f"{name}="):
-            return flag.removeprefix(f"{name}=")
-    return None
+        name, equals, value = flag.removeprefix("--").partition("=")
+        if flag.startswith("--") and (equals or index + 1 < len(flags)):
+            yield name.replace("-", "_"), value if equals else flags[index + 1]
 
 
 def parse_experiment(
-    start: Any, flags: list[str], base: type, own: list[tuple[str, Any, Any]], program: str, description: str
-) -> tuple[dict[str, Any], Any]:
-    """The leaves of an experiment that flags set, and all that was parsed, with the fields of `base` and `own`."""
-    from rollax.experiment.experiment import field_comments, leaves, parts_of
-    from rollax.experiment.parts import PART_HELP, PARTS
+    start: Any, flags: Sequence[str], options: type, program: str = "rollax", text: str = ""
+) -> tuple[Any, Any]:
+    """The experiment with what flags change, and the options."""
+    from rollax.experiment.experiment import with_values
+    from rollax.experiment.parts import PART_ABOUT, PARTS
+    from rollax.experiment.tree import leaves, places, shortest_names
 
-    fields: list[tuple[str, Any, Any]] = [
-        described(slot, literal({**PARTS[slot], name: None}), name, PART_HELP[slot])
-        for slot, name in parts_of(start).items()
-    ]
-    known = [leaf for leaf in leaves(start) if leaf.name != "agent"]
-    for leaf in known:
+    beside = flags_of(options)
+    taken = {flag.name for flag in beside}
+    settings = [leaf for leaf in leaves(start) if leaf.path != ("agent",)]
+    held = places(start)
+    shortest = shortest_names([*(leaf.path for leaf in settings), *held])
+    # A setting that is named like an option of the command has its qualified name here.
+    names = {path: ".".join(path[-2:]) if name in taken else name for path, name in shortest.items()}
+    known: dict[tuple[str, ...], Flag] = {}
+    for path, part in held.items():
+        kind = Literal.__getitem__(tuple({**PARTS[path[-1]], part: None}))
+        known[path] = Flag(names[path], kind, part, PART_ABOUT[path[-1]])
+    for leaf in settings:
+        kind, value = leaf.annotation, leaf.value
         if leaf.traced:
-            several = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
-            fields.append(described(leaf.name, types.GenericAlias(tuple, (leaf.annotation, ...)), several, leaf.help))
-        else:
-            fields.append(described(leaf.name, leaf.annotation, leaf.value, leaf.help))
-    fields += [
-        *own,
-        described("config", str, "", "A config.json to start from."),
-        described("preset", str, "auto", "A preset by name; auto for the agent's own in the environment, or none."),
-        described("quiet", bool, False, "Print nothing but warnings."),
-        described("compile_cache", bool, True, "Keep compiled programs on disk for the next run."),
-    ]
-    # Again as fields of their own: the comments of a base are not found by whoever writes the help.
-    kind: Any = base
-    hints, comments = get_type_hints(base, include_extras=True), field_comments(base)
-    inherited = [
-        described(one.name, hints[one.name], one.default, comments[one.name])
-        for one in dataclasses.fields(kind)
-        if one.name in comments and one.default is not dataclasses.MISSING
-    ]
-    form = dataclasses.make_dataclass("Flags", [*fields, *inherited], bases=(base,), frozen=True, kw_only=True)
-    parsed = parse(form, flags, program, description)
-    return {leaf.name: getattr(parsed, leaf.name) for leaf in known}, parsed
+            kind = types.GenericAlias(tuple, (kind, ...))
+            value = value if isinstance(value, tuple) else (value,)
+        known[leaf.path] = Flag(names[leaf.path], kind, value, leaf.about)
+    answer_help(flags, program, text, [*known.values(), *beside])
+    flags = canonical(flags, [*known.values(), *beside], list(known))
+    fields = {f"setting_{number}": flag for number, flag in enumerate(known.values())}
+    form = dataclasses.make_dataclass(
+        "Flags",
+        [
+            (field, Annotated[flag.kind, tyro.conf.arg(name=flag.name)], dataclasses.field(default=flag.default))
+            for field, flag in fields.items()
+        ],
+        bases=(options,),
+        frozen=True,
+        kw_only=True,
+    )
+    parsed = tyro.cli(form, prog=program, args=flags)
+    numbers = {leaf.path: field for leaf, field in zip(settings, list(fields)[len(held) :], strict=True)}
+    given = {".".join(path): getattr(parsed, field) for path, field in numbers.items()}
+    changed = {name: value for name, value in given.items() if value != known[tuple(name.split("."))].default}
+    return with_values(start, changed), parsed
 
 
-def literal(values: Iterable[str]) -> Any:
-    """The type of exactly these values."""
-    return Literal.__getitem__(tuple(values))
+def parse(form: Any, flags: Sequence[str], program: str, text: str) -> Any:
+    """The options of a command that takes no experiment."""
+    known = flags_of(form)
+    answer_help(flags, program, text, known)
+    return tyro.cli(form, prog=program, args=canonical(flags, known, []))
 
 
-def described(name: str, kind: Any, value: Any, text: str) -> tuple[str, Any, Any]:
-    return name, Annotated[kind, tyro.conf.arg(help=text)], dataclasses.field(default=value)
+def flags_of(options: Any) -> list[Flag]:
+    """The flags and arguments of a dataclass of options."""
+    hints, about = typing.get_type_hints(options, include_extras=True), abouts(options)
+    flags = []
+    for item in dataclasses.fields(options):
+        kind, *marks = typing.get_args(hints[item.name]) if is_annotated(hints[item.name]) else (hints[item.name],)
+        positional = tyro.conf.Positional in marks or item.default is dataclasses.MISSING
+        flags.append(Flag(item.name, kind, item.default, about[item.name], positional))
+    return flags
 
 
-def parse(form: Any, flags: list[str], program: str, description: str) -> Any:
-    return tyro.cli(form, prog=program, description=description, args=flags)
+def is_annotated(hint: Any) -> bool:
+    return typing.get_origin(hint) is Annotated
+
+
+def answer_help(flags: Sequence[str], program: str, text: str, known: Sequence[Flag]) -> None:
+    """Prints the help and exits where flags ask for it."""
+    if {"-h", "--help", "--help-all"}.intersection(flags):
+        print(help_text(program, text, known, everything="--help-all" in flags))
+        raise SystemExit(0)
+
+
+def canonical(flags: Sequence[str], known: Sequence[Flag], paths: list[tuple[str, ...]]) -> list[str]:
+    """The flags by the names that the parser knows; settings may be given by any ending of these paths.
+
+    Raises ConfigError, a line for each, for those that are ambiguous or not known.
+    """
+    texts = {flag.text: flag.text for flag in known if not flag.positional}
+    texts |= {negated(flag.text): negated(flag.text) for flag in known if flag.kind is bool}
+    result, problems = [], []
+    for flag in flags:
+        name, equals, value = flag.removeprefix("--").partition("=")
+        text = name.replace("_", "-")
+        if not flag.startswith("--") or flag == "--" or text in texts:
+            result.append(flag)
+            continue
+        try:
+            result.append(f"--{qualified(text, known, paths)}{equals}{value}")
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return result
+
+
+def qualified(text: str, known: Sequence[Flag], paths: list[tuple[str, ...]]) -> str:
+    """The flag that the parser knows for one that it does not.  Raises ConfigError where there is none, or several.
+
+    The first of the known flags are those of the settings at these paths.
+    """
+    from rollax.experiment.foreign import name_here
+    from rollax.experiment.tree import matching
+
+    off = text.startswith("no-") or ".no-" in text
+    name = (text.removeprefix("no-").replace(".no-", ".") if off else text).replace("-", "_")
+    flags = [known[paths.index(path)] for path in matching(name, paths)]
+    meant = [negated(flag.text) if off else flag.text for flag in flags if flag.kind is bool or not off]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise ConfigError(f"--{text} is ambiguous; say {' or '.join(f'--{other}' for other in meant)}")
+    texts = [flag.text for flag in known if not flag.positional]
+    here = (name_here(name) or "").replace("_", "-")
+    if here in texts:
+        raise ConfigError(f"--{text} is called --{here} here")
+    if here and paths:
+        raise ConfigError(f"--{text} is called --{here} here, which this agent has not")
+    near = difflib.get_close_matches(text, texts, cutoff=0.4)
+    hint = f"did you mean {' or '.join(f'--{other}' for other in near)}?" if near else "--help-all shows all"
+    raise ConfigError(f"--{text} is no flag; {hint}")

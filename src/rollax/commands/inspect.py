@@ -8,60 +8,64 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rollax.commands.flags import Where, parse_experiment, starting_experiment
+from rollax.commands.flags import Device, ExperimentFlags, read_experiment
 from rollax.errors import ConfigError, ResourceError
+from rollax.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class InspectFlags(Where):
-    program: Literal["advance", "warm_up", "init", "evaluate"] = "advance"  # Which of the four; the training chunk.
-    jaxpr: bool = False  # The program as JAX traced it.
-    stablehlo: bool = False  # The program as XLA is given it.
-    hlo: bool = False  # The program as XLA has optimised it.
-    cost: bool = False  # Floating-point operations, and bytes that are moved.
-    memory: bool = False  # What is kept, by part, and what the program needs beside it.
-    params: bool = False  # The weights, array by array.
-    diff: Literal["none", "vmap", "shard_map"] = "none"  # What that does to a small function of the agent.
-    out: str = ""  # A folder for the texts; by default they are printed.
-    json: bool = False  # Print one JSON object.
+class LookFlags(Device, ExperimentFlags):
+    json: bool = setting(False, "Print one JSON object.", group="flags")
+    quiet: bool = setting(False, "Print nothing but warnings.", group="flags", rare=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanFlags(Where):
-    measure: bool = False  # Compile, and compare with what XLA says.
-    json: bool = False  # Print one JSON object.
+class InspectFlags(LookFlags):
+    program: Literal["advance", "warm_up", "init", "evaluate"] = setting(
+        "advance", "Which of the four programs is looked at; advance is the training chunk.", group="flags"
+    )
+    jaxpr: bool = setting(False, "Show the program as JAX traced it.", group="flags")
+    stablehlo: bool = setting(False, "Show the program as XLA is given it.", group="flags")
+    hlo: bool = setting(False, "Show the program as XLA has optimised it.", group="flags")
+    cost: bool = setting(False, "Count floating-point operations, and bytes that are moved.", group="flags")
+    memory: bool = setting(False, "Show what is kept, by part, and what the program needs beside it.", group="flags")
+    params: bool = setting(False, "Show the weights, array by array.", group="flags")
+    diff: Literal["none", "vmap", "shard_map"] = setting(
+        "none", "Show what this transformation does to a small function of the agent.", group="flags"
+    )
+    out: str = setting("", "A folder for the texts; by default they are printed.", group="flags")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileFlags(Where):
-    seconds: float = 1.0  # How much of a run is recorded, at most; a long trace is cut.
-    trace_dir: str = ""  # The folder of the trace; by default a new one below runs/.
-    top: int = 15  # Operations that are listed.
-    json: bool = False  # Print one JSON object.
+class PlanFlags(LookFlags):
+    measure: bool = setting(False, "Compile, and compare with what XLA says.", group="flags")
 
 
-def planned(arguments: list[str], base: type, program: str, description: str) -> tuple[Any, Any]:
+@dataclass(frozen=True, kw_only=True)
+class ProfileFlags(LookFlags):
+    seconds: float = setting(1.0, "Seconds of a run that are recorded, at most; a long trace is cut.", group="flags")
+    trace_dir: str = setting("", "The folder of the trace; by default a new one below runs/.", group="flags")
+    top: int = setting(15, "Number of operations that are listed.", group="flags")
+
+
+def planned(arguments: list[str], options: type, command: str, text: str) -> tuple[Any, Any]:
     """The plan of the experiment that flags describe, where `rollax train` would run it, and all flags."""
-    agent = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    flags = arguments[1:] if agent else arguments
-    start = starting_experiment(agent, flags)
-    values, parsed = parse_experiment(start, flags, base, [], program, description)
-    from rollax.experiment.experiment import with_values
+    experiment, flags = read_experiment(arguments, options, command, text)
     from rollax.programs.cluster import use_device
     from rollax.programs.machine import use_all_cores, use_compile_cache
     from rollax.programs.plan import make_plan
 
     use_all_cores()
-    if parsed.compile_cache:
+    if flags.compile_cache:
         use_compile_cache()
-    use_device(parsed.device)
-    return make_plan(with_values(start, values)), parsed
+    use_device(flags.device)
+    return make_plan(experiment), flags
 
 
 def inspect_command(arguments: list[str]) -> int:
     """`rollax inspect [AGENT] --env E [flags]`."""
     text = "What the training chunk is to JAX and to XLA; without a choice, a summary."
-    plan, flags = planned(arguments, InspectFlags, "rollax inspect [AGENT]", text)
+    plan, flags = planned(arguments, InspectFlags, "inspect", text)
     from rollax.tools.inspection import showing
     from rollax.tools.inspection.programs import own_cache_entries
 
@@ -97,7 +101,7 @@ def show_text(content: str, name: str, folder: str) -> None:
 def plan_command(arguments: list[str]) -> int:
     """`rollax plan [AGENT] --env E [flags]`."""
     text = "What a run would need, before anything is compiled: iterations, memory by part, and what it depends on."
-    plan, flags = planned(arguments, PlanFlags, "rollax plan [AGENT]", text)
+    plan, flags = planned(arguments, PlanFlags, "plan", text)
     from rollax.tools.inspection import showing
 
     needs = showing.needs(plan, measure=flags.measure)
@@ -110,7 +114,7 @@ def profile_command(arguments: list[str]) -> int:
     text = "Record a trace of training chunks (TensorBoard, Perfetto), and print where the time went."
     # A GPU would launch a whole iteration as one graph, inside which a trace sees nothing.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer=".strip()
-    plan, flags = planned(arguments, ProfileFlags, "rollax profile [AGENT]", text)
+    plan, flags = planned(arguments, ProfileFlags, "profile", text)
     if flags.seconds <= 0 or flags.top < 1:
         raise ConfigError(f"seconds={flags.seconds} must be above 0, and top={flags.top} at least 1")
     from rollax.runs.folder import unused_folder

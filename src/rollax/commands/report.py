@@ -10,14 +10,17 @@ import tyro
 
 from rollax.commands.flags import parse
 from rollax.errors import ConfigError
+from rollax.settings import setting
 
 
 @dataclass(frozen=True)
 class Plot:
-    run_dirs: Annotated[tuple[str, ...], tyro.conf.Positional]  # Folders of runs.
-    out: str = ""  # The picture's path; by default curve.png in the only folder, or curves.png here.
-    figures: tuple[str, ...] = ()  # Kinds of figure by name, or all: each is a picture of its own in the folder --out.
-    format: Literal["png", "svg", "pdf"] = "png"  # Of pictures whose name is not given by --out.
+    run_dirs: Annotated[tuple[str, ...], tyro.conf.Positional] = setting(help="Folders of runs.")
+    out: str = setting("", "The picture's path; by default curve.png in the only folder, or curves.png here.")
+    figures: tuple[str, ...] = setting(
+        (), "Kinds of figure by name, or all: each is a picture of its own in the folder --out."
+    )
+    format: Literal["png", "svg", "pdf"] = setting("png", "Format of pictures whose name is not given by --out.")
 
 
 def plot_command(arguments: list[str]) -> int:
@@ -43,9 +46,9 @@ def plot_command(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class Report:
-    run_dirs: Annotated[tuple[str, ...], tyro.conf.Positional]  # Folders of runs.
-    out: str = ""  # The page's path; by default report.html in the only folder, or here.
-    film: bool = True  # Record the agent's play, of each run that has no film yet.
+    run_dirs: Annotated[tuple[str, ...], tyro.conf.Positional] = setting(help="Folders of runs.")
+    out: str = setting("", "The page's path; by default report.html in the only folder, or here.")
+    film: bool = setting(True, "Record the agent's play, of each run that has no film yet.")
 
 
 def report_command(arguments: list[str]) -> int:
@@ -64,11 +67,11 @@ def report_command(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class Export:
-    run_dir: Annotated[str, tyro.conf.Positional]  # The folder of the run.
-    out: str = ""  # The folder for the files; by default export in the run folder.
-    member: int = 0  # Whose policy.
-    best: bool = False  # The weights of its best evaluation instead of the last.
-    onnx: bool = False  # Also the scores of its actions as ONNX, with the extra `onnx`.
+    run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run.")
+    out: str = setting("", "The folder for the files; by default export in the run folder.")
+    member: int = setting(0, "The member whose policy is exported.")
+    best: bool = setting(False, "Export the weights of its best evaluation instead of the last.")
+    onnx: bool = setting(False, "Export the scores of its actions as ONNX too, with the extra `onnx`.")
 
 
 def export_command(arguments: list[str]) -> int:

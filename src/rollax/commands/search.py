@@ -10,40 +10,58 @@ from typing import Any, Literal
 
 import tyro
 
-from rollax.commands.flags import parse_experiment, starting_experiment
+from rollax.commands.flags import ExperimentFlags, read_experiment
 from rollax.errors import ConfigError
+from rollax.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
-    search: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """NAME=uniform:LOW:HIGH, NAME=log:LOW:HIGH, NAME=int:LOW:HIGH or NAME=choice:A,B; again for each."""
-    space: str = ""  # A JSON file with the same by name, as in {"learning_rate": "log:1e-4:1e-2"}.
-    rungs: int = 4  # Evaluations of each setting, evenly apart.
-    out: str = ""  # The folder for what is found; by default a new one below runs/.
+class Search(ExperimentFlags):
+    search: tyro.conf.UseAppendAction[tuple[str, ...]] = setting(
+        (),
+        "What is searched: NAME=uniform:LOW:HIGH, NAME=log:LOW:HIGH, NAME=int:LOW:HIGH or NAME=choice:A,B; "
+        "given again for each.",
+        group="search",
+    )
+    space: str = setting(
+        "", 'A JSON file of what is searched by name, as in {"learning_rate": "log:1e-4:1e-2"}.', group="search"
+    )
+    rungs: int = setting(4, "Number of evaluations of each setting, evenly apart.", group="search")
+    out: str = setting("", "The folder for the results; by default one below runs/.", group="search")
+    quiet: bool = setting(False, "Print nothing but warnings.", group="run")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepFlags(Search):
-    method: Literal["random", "halving", "pbt"] = (
-        "random"  # All to the end; the better half of each rung; or taking over.
+    method: Literal["random", "halving", "pbt"] = setting(
+        "random",
+        "Whether all settings are trained to the end, the better half of each rung, or losers take over from winners.",
+        group="search",
     )
-    settings: int = 16  # Settings that are drawn; each has so many --seeds.
+    settings: int = setting(16, "Number of settings that are drawn, each with so many --seeds.", group="search")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuneFlags(Search):
-    trials: int = 20  # Trials that are to end.
-    batch: int = 10  # Trials that are trained at once.
-    prune_from: int = 2  # The first rung after which what is below the median is left; above --rungs for never.
-    confirm: int = 3  # The best trials that are trained again, with fresh seeds, before one is named; 0 for none.
-    storage: str = ""  # Where the study is kept, as in postgresql://...; by default a journal in the folder.
+    trials: int = setting(20, "Number of trials that are to end.", group="search")
+    batch: int = setting(10, "Number of trials that are trained at once.", group="search")
+    prune_from: int = setting(
+        2,
+        "The first rung after which trials below the median are pruned; above --rungs prunes none.",
+        group="search",
+    )
+    confirm: int = setting(
+        3, "Number of the best trials that are trained again with fresh seeds before one is named.", group="search"
+    )
+    storage: str = setting(
+        "", "Where the study is kept, as in postgresql://...; by default a journal in the folder.", group="search"
+    )
 
 
 def sweep_command(arguments: list[str]) -> int:
     """`rollax sweep [AGENT] --search NAME=... [flags]`."""
     text = "Train many settings in one compiled program: random search, successive halving, population-based training."
-    experiment, flags = searched(arguments, SweepFlags, "rollax sweep [AGENT]", text)
+    experiment, flags = searched(arguments, SweepFlags, "sweep", text)
     from rollax.search.space import read_space
     from rollax.search.sweep import sweep, told
 
@@ -58,7 +76,7 @@ def sweep_command(arguments: list[str]) -> int:
 def tune_command(arguments: list[str]) -> int:
     """`rollax tune [AGENT] --search NAME=... [flags]`."""
     text = "Bayesian search with Optuna: batches of trials, each one compiled population. The same command goes on."
-    experiment, flags = searched(arguments, TuneFlags, "rollax tune [AGENT]", text)
+    experiment, flags = searched(arguments, TuneFlags, "tune", text)
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError("tune needs Optuna: pip install 'rollax[tune]'")
     from rollax.runs.folder import plain_name
@@ -78,21 +96,17 @@ def tune_command(arguments: list[str]) -> int:
     return 0
 
 
-def searched(arguments: list[str], base: type, program: str, description: str) -> tuple[Any, Any]:
+def searched(arguments: list[str], options: type, command: str, text: str) -> tuple[Any, Any]:
     """The experiment around which is searched, and the flags of the search."""
-    agent = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    flags = arguments[1:] if agent else arguments
-    start = starting_experiment(agent, flags)
-    values, parsed = parse_experiment(start, flags, base, [], program, description)
-    if parsed.rungs < 1:
-        raise ConfigError(f"rungs={parsed.rungs} must be at least 1")
-    from rollax.experiment.experiment import with_values
+    experiment, flags = read_experiment(arguments, options, command, text)
+    if flags.rungs < 1:
+        raise ConfigError(f"rungs={flags.rungs} must be at least 1")
     from rollax.programs.machine import use_all_cores, use_compile_cache
 
     use_all_cores()
-    if parsed.compile_cache:
+    if flags.compile_cache:
         use_compile_cache()
-    return with_values(start, values), parsed
+    return experiment, flags
 
 
 def search_folder(flags: Any, name: str) -> Path:

@@ -29,20 +29,39 @@ class Atari:
     """How an Atari game is shown and played (Mnih et al. 2015): a score means little without it."""
 
     frame_skip: int = setting(
-        4, "Frames of the game in one step; the agent sees the brighter of the last two.", limit=COUNT
+        4, "Number of the game's frames in one step, of which the agent sees the maximum of the last two.", limit=COUNT
     )
-    stack: int = setting(4, "Frames, one for each step, that the agent sees at once.", limit=Limit(2, 16))
-    noops: int = setting(30, "An episode begins with up to so many idle frames.", limit=COUNT_OR_NONE)
+    stack: int = setting(4, "Number of frames, one for each step, that the agent sees at once.", limit=Limit(2, 16))
+    noops: int = setting(
+        30, "Largest number of idle frames that an episode begins with.", limit=COUNT_OR_NONE, rare=True
+    )
     sticky: float = setting(
-        0.0, "The chance that the game repeats the last action instead; 0.25 is the other tradition.", limit=SHARE
+        0.0,
+        "Probability of a sticky action, where the game repeats the last one; 0.25 is the newer protocol.",
+        limit=SHARE,
     )
-    life_loss: bool = setting(False, "To the learner, nothing follows after a lost life; the game goes on.")
-    clip_rewards: bool = setting(True, "The learner is told rewards cut to between -1 and 1; scores never are.")
-    fire_reset: bool = setting(False, "Press the button for the agent when a game waits for it.")
-    full_actions: bool = setting(False, "All 18 actions, in every game.")
-    max_frames: int = setting(108_000, "Frames of the game after which an episode is cut: half an hour.", limit=COUNT)
-    emulator_threads: int = setting(0, "Threads that step the emulators; 0 for one on each core.", limit=COUNT_OR_NONE)
-    env_seconds: float = setting(60.0, "A step that takes longer ends the run.", limit=POSITIVE)
+    life_loss: bool = setting(False, "Treat a lost life as a termination in learning, while the game goes on.")
+    clip_rewards: bool = setting(
+        True, "Clip the rewards that are learnt from to between -1 and 1; scores stay unclipped."
+    )
+    fire_reset: bool = setting(False, "Press the fire button for the agent when a game waits for it.", rare=True)
+    full_actions: bool = setting(False, "Offer all 18 actions in every game.", rare=True)
+    max_frames: int = setting(
+        108_000,
+        "Number of the game's frames after which an episode is cut; 108,000 are half an hour.",
+        limit=COUNT,
+        rare=True,
+    )
+    emulator_threads: int = setting(
+        0,
+        "Number of threads that step the emulators; 0 takes one for each core.",
+        limit=COUNT_OR_NONE,
+        group="devices and processes",
+        rare=True,
+    )
+    env_seconds: float = setting(
+        60.0, "Seconds that a step of the environments may take before the run is ended.", limit=POSITIVE, rare=True
+    )
 
     def problems(self) -> list[str]:
         if self.max_frames > self.noops + self.frame_skip:

@@ -25,13 +25,18 @@ PREFIX = "gymnasium:"
 class GymnasiumWorld:
     """How environments of Gymnasium are stepped."""
 
-    vectorization: Literal["sync", "async"] = setting("sync", "One after the other, or each in a process of its own.")
+    vectorization: Literal["sync", "async"] = setting(
+        "sync", "Whether environments are stepped one after the other or each in a process of its own."
+    )
     least_time: int = setting(
         0,
-        "Episodes that time runs out for are at least so long; 0 for the limit that is registered.",
+        "Fewest steps of an episode that a time limit cuts; 0 takes the registered limit.",
         limit=COUNT_OR_NONE,
+        rare=True,
     )
-    env_seconds: float = setting(60.0, "A step that takes longer ends the run.", limit=POSITIVE)
+    env_seconds: float = setting(
+        60.0, "Seconds that a step of the environments may take before the run is ended.", limit=POSITIVE, rare=True
+    )
 
     def task(self, name: str) -> HostTask:
         gymnasium = _gymnasium(name)

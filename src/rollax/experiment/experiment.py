@@ -1,60 +1,79 @@
-"""What a run is: a tree of parts whose leaves have names, which the command line, files and Python all set."""
+"""What a run is: an experiment, which the command line, files and Python all set by the names of its settings."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 import itertools
 import math
-import re
-import typing
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from flax import linen as nn
-
-from rollax import settings as named
 from rollax.agents.base import Choices
 from rollax.agents.dqn import DQNConfig, DQNHParams
 from rollax.agents.names import recipe_of
 from rollax.envs import registry
-from rollax.errors import ConfigError, did_you_mean
-from rollax.experiment.parts import OWN_PARTS, PARTS, fit_for, other_part, part_fields, part_name, part_of
+from rollax.errors import ConfigError
+from rollax.experiment.parts import PARTS
 from rollax.experiment.presets import ENVIRONMENTS, known_as, preset_for
-from rollax.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit, abouts, setting
+from rollax.experiment.tree import leaves, read_into, value_at, with_leaves, with_parts
+from rollax.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit, name_of, setting
 
 MAIN_AGENT, MAIN_ENV, MAIN_SEEDS = "double", "CartPole-v1", 10
 
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """How data is collected."""
+    """How data is collected, and where all is computed."""
 
-    num_envs: int = setting(16, "Environments of one member, stepped together.", limit=COUNT)
-    rollout_length: int = setting(1, "Steps of each environment in one iteration.", limit=COUNT)
-    warm_up_steps: int = setting(1_000, "Environment steps before learning begins.", limit=COUNT_OR_NONE)
-    learners: Literal["independent", "shared"] = setting(
-        "independent", "Of several players: one for each, or one for all."
+    num_envs: int = setting(16, "Number of environments that each member steps in parallel.", limit=COUNT, memory=True)
+    rollout_length: int = setting(
+        1, "Number of steps that each environment makes in one iteration.", limit=COUNT, memory=True
     )
-    agent_map: Literal["auto", "vmap", "map"] = setting("auto", "Independent learners at once, or one after the other.")
+    warm_up_steps: int = setting(
+        1_000, "Number of environment steps that are collected before learning begins.", limit=COUNT_OR_NONE
+    )
+    learners: Literal["independent", "shared"] = setting(
+        "independent", "Whether several players have a learner each or share one.", group="environment", rare=True
+    )
+    agent_map: Literal["auto", "vmap", "map"] = setting(
+        "auto",
+        "Whether independent learners are computed at once (vmap) or one after the other (map).",
+        group="devices and processes",
+        rare=True,
+    )
     overlap: bool = setting(
-        True, "Environments outside JAX are stepped while the agent learns from the rollout before."
+        True,
+        "Step environments outside JAX while the agent learns from the rollout before.",
+        group="devices and processes",
+        rare=True,
     )
     devices: int = setting(
         0,
-        "Devices that share the work, members first, then environments; 0 for the most that divide it.",
+        "Number of devices that share the members, then the environments; 0 takes the most that divide the work.",
         limit=COUNT_OR_NONE,
+        group="devices and processes",
+        resumable=True,
+        incidental=True,
     )
     actors: int = setting(
         0,
-        "Processes that collect without waiting for the learner (Ray); 0 for one program that does both.",
+        "Number of Ray processes that collect data without waiting for the learner; 0 collects and learns in turn.",
         limit=COUNT_OR_NONE,
+        group="devices and processes",
+        rare=True,
     )
-    replay_shards: int = setting(1, "Processes that share the replay of such actors.", limit=COUNT)
+    replay_shards: int = setting(
+        1,
+        "Number of processes that share the replay buffer of a run with actors.",
+        limit=COUNT,
+        group="devices and processes",
+        rare=True,
+    )
     replay_on: Literal["device", "host"] = setting(
-        "device", "Where a replay of such environments is: with the learner or not."
+        "device",
+        "Whether the replay buffer of environments outside JAX is kept with the learner or in the host's memory.",
+        group="devices and processes",
+        rare=True,
     )
 
 
@@ -62,16 +81,44 @@ class LoopConfig:
 class RecordConfig:
     """What is measured on the way, and what is kept."""
 
-    log_steps: int = setting(0, "Steps between rows of metrics.csv; 0 for a hundredth of the run.", limit=COUNT_OR_NONE)
-    eval_steps: int = setting(0, "Steps between evaluations; 0 for a tenth of the run.", limit=COUNT_OR_NONE)
-    eval_episodes: int = setting(100, "Episodes of an evaluation.", limit=COUNT)
-    max_episode_steps: int = setting(27_000, "Where an evaluation cuts an episode that does not end.", limit=COUNT)
-    checkpoint_seconds: float = setting(30.0, "Seconds between checkpoints.", limit=NOT_NEGATIVE)
-    keep_checkpoints: int = setting(2, "Checkpoints that are kept.", limit=COUNT)
-    chunk_seconds: float = setting(
-        2.0, "About how long the compiled program runs between two looks at it.", limit=NOT_NEGATIVE
+    log_steps: int = setting(
+        0,
+        "Number of environment steps between rows of metrics.csv; 0 takes a hundredth of the run.",
+        limit=COUNT_OR_NONE,
+        rare=True,
+        incidental=True,
     )
-    log_to: tuple[Literal["jsonl", "tensorboard", "wandb"], ...] = setting((), "Where rows go beside the tables.")
+    eval_steps: int = setting(
+        0,
+        "Number of environment steps between evaluations; 0 takes a tenth of the run.",
+        limit=COUNT_OR_NONE,
+        incidental=True,
+    )
+    eval_episodes: int = setting(100, "Number of episodes of each evaluation.", limit=COUNT)
+    max_episode_steps: int = setting(
+        27_000,
+        "Number of steps after which an evaluation cuts an episode that has not ended.",
+        limit=COUNT,
+        rare=True,
+        protocol=True,
+    )
+    checkpoint_seconds: float = setting(
+        30.0, "Seconds between checkpoints.", limit=NOT_NEGATIVE, rare=True, resumable=True, incidental=True
+    )
+    keep_checkpoints: int = setting(
+        2, "Number of checkpoints that are kept.", limit=COUNT, rare=True, resumable=True, incidental=True
+    )
+    chunk_seconds: float = setting(
+        2.0,
+        "Seconds, roughly, that the compiled program runs before the host logs, saves and looks for signals.",
+        limit=NOT_NEGATIVE,
+        rare=True,
+        resumable=True,
+        incidental=True,
+    )
+    log_to: tuple[Literal["jsonl", "tensorboard", "wandb"], ...] = setting(
+        (), "Loggers that get every row beside the CSV files.", resumable=True, incidental=True
+    )
 
 
 @dataclass(frozen=True)
@@ -79,18 +126,45 @@ class Experiment:
     """All that determines a run.  A tuple of numbers for a hyper-parameter makes a population."""
 
     agent: str = setting(
-        MAIN_AGENT, "The agent's name, or package.module:RECIPE for one of your own; `rollax list` shows all."
+        MAIN_AGENT,
+        "The agent's name, or package.module:RECIPE for one of your own.",
+        group="experiment",
+        searchable=False,
     )
-    env: str = setting(MAIN_ENV, "The environment's name, or package.module:function for one of your own.")
-    seeds: int = setting(1, "Members of each setting: seed, seed + 1, ...", limit=Limit(1, 1_000_000))
-    seed: int = setting(0, "The first seed.", limit=COUNT_OR_NONE)
-    steps: int = setting(100_000, "Environment steps of each member, the warm-up included.", limit=Limit(1, 2**53))
-    init_from: str = setting("", "A run folder whose best weights each member starts from.")
-    world: Any = registry.FixedWorld()
-    choices: Choices = field(default_factory=DQNConfig)
-    hparams: Any = field(default_factory=DQNHParams)
-    loop: LoopConfig = LoopConfig()
-    record: RecordConfig = RecordConfig()
+    env: str = setting(
+        MAIN_ENV,
+        "The environment's name, or package.module:function for one of your own.",
+        group="experiment",
+        searchable=False,
+        incidental=True,
+    )
+    seeds: int = setting(
+        1,
+        "Number of members of each setting, which are trained at once with consecutive seeds.",
+        limit=Limit(1, 1_000_000),
+        group="experiment",
+        searchable=False,
+        incidental=True,
+        memory=True,
+    )
+    seed: int = setting(
+        0, "The first random seed.", limit=COUNT_OR_NONE, group="experiment", searchable=False, incidental=True
+    )
+    steps: int = setting(
+        100_000,
+        "Number of environment steps of each member, the warm-up included.",
+        limit=Limit(1, 2**53),
+        group="experiment",
+        resumable=True,
+    )
+    init_from: str = setting(
+        "", "A run folder whose best weights every member starts from.", group="experiment", rare=True
+    )
+    world: Any = setting(registry.FixedWorld(), group="environment")
+    choices: Choices = setting(DQNConfig(), group="agent")
+    hparams: Any = setting(DQNHParams(), group="agent", population=True)
+    loop: LoopConfig = setting(LoopConfig(), group="rollouts")
+    record: RecordConfig = setting(RecordConfig(), group="evaluation and logging")
 
     @property
     def steps_per_iteration(self) -> int:
@@ -101,31 +175,23 @@ class Experiment:
         return -(-steps // self.steps_per_iteration)
 
 
-class Leaf(NamedTuple):
-    """One value of an experiment that can be set."""
-
-    name: str
-    path: tuple[str, ...]
-    annotation: Any
-    value: Any
-    help: str
-    traced: bool  # a hyper-parameter: several values make a population
-    limit: Limit | None
+# Names that mean the experiment's own wherever they are used; no part may have a field of that name.
+RESERVED = {item.name for item in dataclasses.fields(Experiment)} | {"preset"}
 
 
 class Member(NamedTuple):
     """One run of a population."""
 
     seed: int
-    hparams: dict[str, float]
+    hparams: dict[str, float]  # by the names of the leaves
 
 
 def make_experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: Any) -> Experiment:
-    """An experiment by its agent's name, with any leaf set by name: `make_experiment("double", seeds=3, n_step=3)`.
+    """An experiment by its agent's name, with any setting by name: `make_experiment("double", seeds=3, n_step=3)`.
 
-    A part is set by its name or given itself: `head="categorical"`, `head=CategoricalHead(atoms=21)`.  What the
-    environment asks of all agents applies first, then the preset of the agent there; `preset="none"` leaves the
-    agent's defaults.
+    A part is set by its name or given itself: `head="categorical"`, `head=CategoricalHead(atoms=21)`.  A qualified name
+    is a key of a dictionary: `**{"torso.hidden": (64, 64)}`.  What the environment asks of all agents applies first,
+    then the preset of the agent there; `preset="none"` leaves the agent's defaults.
     """
     env = values.get("env", MAIN_ENV)
     tree = in_environment(default_experiment(agent), env)
@@ -134,8 +200,10 @@ def make_experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: 
     parts = {slot: asked[slot] for slot in PARTS if slot in asked}
     tree = with_values(tree, parts | chosen)
     tree, rest = with_parts(tree, values)
-    given = {slot for slot in PARTS if slot in values and not isinstance(values[slot], str)}
-    fitting = {leaf.name for leaf in leaves(tree) if not given.intersection(leaf.path)} - chosen.keys()
+    check_names(tree)
+    given = {name for name in values.keys() - rest.keys() if not isinstance(values[name], str)}
+    slots = {name.split(".")[-1] for name in given}
+    fitting = {leaf.name for leaf in leaves(tree) if not slots.intersection(leaf.path)} - chosen.keys()
     tree = with_values(tree, {name: value for name, value in asked.items() if name in fitting})
     return with_values(tree, rest)
 
@@ -146,38 +214,25 @@ def in_environment(tree: Experiment, env: str) -> Experiment:
 
 
 def default_experiment(agent: str) -> Experiment:
+    """The agent with its own defaults, without a preset.  Raises ConfigError where a name means two things."""
     recipe = recipe_of(agent)
     loop = dataclasses.replace(LoopConfig(), **recipe.loop)
-    return Experiment(agent=agent, choices=recipe.choices, hparams=recipe.hparams, loop=loop)
+    tree = Experiment(agent=agent, choices=recipe.choices, hparams=recipe.hparams, loop=loop)
+    check_names(tree)
+    return tree
 
 
-def leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
-    """All leaves of an experiment, in the order of their declaration.  Their names are unique."""
-    hints = typing.get_type_hints(type(tree))
-    about = abouts(type(tree))
-    for name in part_fields(tree):
-        value, here = getattr(tree, name), (*path, name)
-        if dataclasses.is_dataclass(value):
-            yield from leaves(value, here)
-        else:
-            traced = getattr(tree, "traced", False)
-            yield Leaf(name, here, hints[name], value, about[name].help, traced, about[name].limit)
+def check_names(tree: Experiment) -> None:
+    """Raises ConfigError where a part has a field that is named like one of the experiment's own."""
+    taken = [leaf.path for leaf in leaves(tree) if len(leaf.path) > 1 and leaf.path[-1] in RESERVED]
+    if taken:
+        raise ConfigError([taken_line(tree, path) for path in taken])
 
 
-@functools.cache
-def field_comments(part: type) -> dict[str, str]:
-    """The comment behind each field of a part is its help."""
-    own = (kind for kind in reversed(part.__mro__) if dataclasses.is_dataclass(kind) and kind is not nn.Module)
-    pattern = r"^    (\w+):.*?\s#\s(.+)$"
-    return {name: text for kind in own for name, text in re.findall(pattern, source(kind), flags=re.MULTILINE)}
-
-
-def source(kind: type) -> str:
-    """The source of a class; empty for one that was typed at a prompt."""
-    try:
-        return inspect.getsource(kind)
-    except (OSError, TypeError):
-        return ""
+def taken_line(tree: Experiment, path: tuple[str, ...]) -> str:
+    holder = value_at(tree, path[:-1])
+    new = f"{path[-2]}_{path[-1]}"
+    return f"{path[-2]}={name_of(type(holder))} has a field {path[-1]}, which is the experiment's; rename it, as {new}"
 
 
 def with_values(tree: Experiment, values: dict[str, Any]) -> Experiment:
@@ -185,85 +240,24 @@ def with_values(tree: Experiment, values: dict[str, Any]) -> Experiment:
     tree, values = with_parts(tree, values)
     if isinstance(values.get("env"), str):
         tree = in_environment(tree, values["env"])
-    known = {leaf.name: leaf for leaf in leaves(tree)}
-    problems = [f"{name} is no field; {did_you_mean(name, known)}" for name in values if name not in known]
-    for name, value in values.items():
-        if name in known:
-            try:
-                tree = replace_at(tree, known[name].path, coerce(known[name], value))
-            except (TypeError, ValueError, OverflowError) as error:
-                problems.append(f"{name}={value!r} {error}")
+    check_names(tree)
+    return with_leaves(tree, values)
+
+
+def from_json(data: Any) -> Experiment:
+    """The experiment of plain data, as `to_json` makes it.  Raises ConfigError with all that is wrong.
+
+    The data is no code; an agent and parts of the user's own are imported by the names that it holds.
+    """
+    if not isinstance(data, dict):
+        raise ConfigError("a configuration is a JSON object, as in a run folder's config.json")
+    start = in_environment(default_experiment(str(data.get("agent", MAIN_AGENT))), str(data.get("env", MAIN_ENV)))
+    problems: list[str] = []
+    tree = read_into(start, data, problems)
     if problems:
         raise ConfigError(problems)
+    check_names(tree)
     return tree
-
-
-def with_parts(tree: Experiment, values: dict[str, Any]) -> tuple[Experiment, dict[str, Any]]:
-    """The experiment with the parts that values name, and the values that are left."""
-    held = parts_of(tree)
-    problems = [f"{slot}: {tree.agent} has no {slot}" for slot in PARTS if slot in values and slot not in held]
-    for slot, part in ((slot, values[slot]) for slot in held if slot in values):
-        try:
-            if not isinstance(part, str):
-                fit_for(slot, type(part))
-            else:
-                part = other_part(getattr(getattr(tree, place_of(tree, slot)), slot), part_of(slot, part))
-            tree = replace_at(tree, (place_of(tree, slot), slot), part)
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(problems)
-    return tree, {name: value for name, value in values.items() if name not in held}
-
-
-def parts_of(tree: Experiment) -> dict[str, str]:
-    """The slots of an agent that hold a part that may be another, and the names of those parts."""
-    places = {slot: place_of(tree, slot) for slot in PARTS}
-    return {slot: part_name(slot, getattr(getattr(tree, place), slot)) for slot, place in places.items() if place}
-
-
-def place_of(tree: Experiment, slot: str) -> str:
-    """Where an experiment has a slot: parts made of traced numbers are among the hyper-parameters."""
-    return next((place for place in ("choices", "hparams") if hasattr(getattr(tree, place), slot)), "")
-
-
-def replace_at(tree: Any, path: tuple[str, ...], value: Any) -> Any:
-    head, *rest = path
-    if rest:
-        value = replace_at(getattr(tree, head), tuple(rest), value)
-    if isinstance(tree, nn.Module):
-        return tree.clone(**{head: value})
-    return dataclasses.replace(tree, **{head: value})
-
-
-def coerce(leaf: Leaf, value: Any) -> Any:
-    """The value as the leaf's type; a sequence for a traced number stays one."""
-    if leaf.traced and isinstance(value, list | tuple):
-        if not value:
-            raise ValueError("holds no number")
-        numbers = tuple(_coerce(leaf.annotation, item) for item in value)
-        return numbers[0] if len(numbers) == 1 else numbers
-    return _coerce(leaf.annotation, value)
-
-
-def _coerce(annotation: Any, value: Any) -> Any:
-    if typing.get_origin(annotation) is Literal:
-        if value not in typing.get_args(annotation):
-            raise ValueError(f"must be one of {', '.join(typing.get_args(annotation))}")
-        return value
-    if typing.get_origin(annotation) is tuple:
-        if not isinstance(value, list | tuple):
-            raise TypeError("must be a list")
-        return tuple(_coerce(typing.get_args(annotation)[0], item) for item in value)
-    if annotation is bool or annotation is str:
-        if not isinstance(value, annotation):
-            raise TypeError(f"must be a {annotation.__name__}")
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("must be a number")
-    if annotation is int and value != int(value if math.isfinite(value) else 0):
-        raise TypeError("must be a whole number")
-    return annotation(value)
 
 
 def resolve(tree: Experiment) -> Experiment:
@@ -287,84 +281,17 @@ def resolve(tree: Experiment) -> Experiment:
 
 def range_problems(tree: Experiment) -> list[str]:
     """Every leaf that is out of its range."""
-    found = []
+    problems = []
     for leaf in leaves(tree):
         for value in leaf.value if isinstance(leaf.value, tuple) else (leaf.value,):
             if leaf.limit is not None and not leaf.limit.admits(value):
-                found.append(f"{leaf.name}={value} must be {leaf.limit.demand(value)}")
-    return found
+                problems.append(f"{leaf.name}={value} must be {leaf.limit.demand(value)}")
+    return problems
 
 
 def population(tree: Experiment) -> list[Member]:
     """The members: settings outer, in the order of their product, seeds inner."""
     numbers = {leaf.name: leaf.value for leaf in leaves(tree) if leaf.traced}
     listed = [value if isinstance(value, tuple) else (value,) for value in numbers.values()]
-    settings = [dict(zip(numbers, values, strict=True)) for values in itertools.product(*listed)]
-    return [Member(tree.seed + offset, setting) for setting in settings for offset in range(tree.seeds)]
-
-
-def to_json(tree: Any, slot: str = "") -> Any:
-    """An experiment as plain data."""
-    if dataclasses.is_dataclass(tree):
-        part = {"part": part_name(slot, tree)} if slot in PARTS else {}
-        return part | {name: to_json(getattr(tree, name), name) for name in part_fields(tree)}
-    return list(tree) if isinstance(tree, tuple) else tree
-
-
-def from_json(data: Any) -> Experiment:
-    """The experiment of plain data.  Raises ConfigError with all that is wrong.
-
-    The data is no code; an agent and parts of the user's own are imported by the names that it holds.
-    """
-    if not isinstance(data, dict):
-        raise ConfigError("a configuration is a JSON object, as in a run folder's config.json")
-    start = in_environment(default_experiment(str(data.get("agent", MAIN_AGENT))), str(data.get("env", MAIN_ENV)))
-    problems: list[str] = []
-    tree = _read(start, data, "", problems)
-    if problems:
-        raise ConfigError(problems)
-    return tree
-
-
-def _read(start: Any, data: dict[str, Any], where: str, problems: list[str]) -> Any:
-    if "part" in data:
-        slot = where.rstrip(".").rpartition(".")[2]
-        fitting = PARTS.get(slot, {})
-        part = data["part"]
-        own = isinstance(part, str) and named.is_own(part) and slot in OWN_PARTS
-        if not own and (not isinstance(part, str) or part not in fitting):
-            fix = did_you_mean(str(part), fitting) if fitting else "leave it out, nothing else fits there"
-            problems.append(f"{where}part={part!r} does not fit here; {fix}")
-            return start
-        try:
-            start = other_part(start, part_of(slot, part))
-        except ConfigError as error:
-            problems += error.problems
-            return start
-    annotated = {leaf.name: leaf for leaf in leaves(start)}
-    for name, value in data.items():
-        if name == "part":
-            continue
-        if name not in part_fields(start):
-            problems.append(f"{where}{name} is no field; {did_you_mean(name, part_fields(start))}")
-        elif dataclasses.is_dataclass(getattr(start, name)):
-            if not isinstance(value, dict):
-                problems.append(f"{where}{name}={value!r} must be an object")
-                continue
-            start = replace_at(start, (name,), _read(getattr(start, name), value, f"{where}{name}.", problems))
-        else:
-            try:
-                start = replace_at(start, (name,), coerce(annotated[name], value))
-            except (TypeError, ValueError, OverflowError) as error:
-                problems.append(f"{where}{name}={value!r} {error}")
-    return start
-
-
-def differences(old: Any, new: Any, path: str = "") -> list[str]:
-    """Where two experiments as plain data differ, as `hparams.learning_rate: 0.001 -> 0.01`."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        names = [*old, *(name for name in new if name not in old)]
-        return [
-            line for name in names for line in differences(old.get(name), new.get(name), f"{path}.{name}".strip("."))
-        ]
-    return [] if old == new else [f"{path}: {old} -> {new}"]
+    points = [dict(zip(numbers, values, strict=True)) for values in itertools.product(*listed)]
+    return [Member(tree.seed + offset, point) for point in points for offset in range(tree.seeds)]

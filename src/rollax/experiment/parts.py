@@ -23,6 +23,7 @@ from rollax.networks.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso, 
 from rollax.networks.weights import FlaxWeights, TorchWeights
 from rollax.rules.backups import GreedyBackup, MunchausenBackup
 from rollax.rules.schedules import Exploration, LinearEpsilon, PeriodicTarget
+from rollax.settings import About
 
 # What may stand in a field that holds a part, by the names that files and the command line use.
 PARTS: dict[str, dict[str, Any]] = {
@@ -58,18 +59,37 @@ OWN_PARTS: dict[str, type] = {
     "exploration": Exploration,
     "target": PeriodicTarget,
 }
-PART_HELP = {
-    "torso": "What turns an observation into features.",
-    "head": "What the return of an action is made of.",
-    "backup": "What a target follows after the next state.",
-    "replay": "Which past transitions come back.",
-    "exploration": "How the share of random actions falls.",
-    "target": "How the target weights follow the learnt ones.",
-    "objective": "What a gradient step makes smaller.",
-    "acting": "Whether noise, where there is any, explores.",
-    "weights": "What the weights are at first.",
-    "observations": "How the network is shown what the agent sees.",
-    "rewards": "What is learnt from in place of rewards.",
+# What belongs to the setting that chooses the part of a place.
+PART_ABOUT = {
+    "torso": About(
+        "The network's torso, which turns an observation into features; package.module:Class is one of your own.",
+        group="network",
+    ),
+    "head": About(
+        "The network's head, which says what a return is made of; package.module:Class is one of your own.",
+        group="network",
+    ),
+    "backup": About(
+        "The policy that targets follow after the next state; package.module:Class is one of your own.",
+        group="targets",
+        rare=True,
+    ),
+    "replay": About(
+        "The replay buffer, which draws past transitions; package.module:Class is one of your own.", group="replay"
+    ),
+    "exploration": About(
+        "The schedule of random actions; package.module:Class is one of your own.", group="exploration", rare=True
+    ),
+    "target": About(
+        "How the target network follows the online network; package.module:Class is one of your own.",
+        group="targets",
+        rare=True,
+    ),
+    "objective": About("How the losses of a batch become one number.", group="optimizer", rare=True),
+    "acting": About("Whether the noise of a noisy network is used for acting.", group="exploration", rare=True),
+    "weights": About("How the network's weights are initialised.", group="network", rare=True),
+    "observations": About("Whether observations are normalised by their running statistics.", group="network"),
+    "rewards": About("Whether rewards are normalised by the running variance of returns.", group="targets"),
 }
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from rollax.memory.replay import Buffer, Replay, Request, Sample
 from rollax.memory.ring import Batch
 from rollax.rules.targets import n_step
-from rollax.settings import COUNT, Limit, setting
+from rollax.settings import Limit, setting
 from rollax.types import Array, EnvSpec, Key, Observation, Transition
 
 
@@ -40,15 +40,28 @@ class EpochReplay(Replay):
     discounts a single reward's successor.
     """
 
-    capacity: int = setting(1_024, "Rows that are kept, gaps included.", limit=COUNT)
-    gap_fill: Literal["zero", "stale"] = setting("zero", "What a gap shows: nothing, or what was there before.")
-    gap_size: int = setting(-1, "How many rows of a gap count as filled; -1 for all.", limit=Limit(-1, 1_000))
-    episode_end: Literal["terminal", "never"] = setting("terminal", "Whether the last turn of an episode ends it.")
+    capacity: int = setting(1_024, "Number of rows that the replay buffer holds, with the gaps between episodes.")
+    gap_fill: Literal["zero", "stale"] = setting(
+        "zero", "Whether the gap before an episode shows zeros or what stood there before.", group="replay", rare=True
+    )
+    gap_size: int = setting(
+        -1,
+        "Number of rows of a gap that count as filled; -1 counts all.",
+        limit=Limit(-1, 1_000),
+        group="replay",
+        rare=True,
+    )
+    episode_end: Literal["terminal", "never"] = setting(
+        "terminal", "Whether the last turn of an episode is a termination to the learner.", group="replay", rare=True
+    )
     nstep_mode: Literal["full", "discount_only"] = setting(
-        "full", "Rewards are summed over n steps, or only discounted."
+        "full", "Whether n-step targets sum all rewards or only discount by n steps.", group="replay", rare=True
     )
     sample_index: Literal["logical", "physical"] = setting(
-        "logical", "Windows from the oldest row on, or from the first place."
+        "logical",
+        "Whether sampled windows are counted from the oldest row or from the buffer's first place.",
+        group="replay",
+        rare=True,
     )
 
     def problems(self, spec: EnvSpec) -> list[str]:

@@ -67,8 +67,16 @@ class Buffer(ABC):
 class Replay(ABC):
     """A replay's settings.  One of your own is a subclass, whose `build` returns a buffer of your own."""
 
-    capacity: int = setting(10_000, "Transitions that are kept, of all environments together.", limit=COUNT)
-    n_step: int = setting(1, "Steps of reward in a target before it bootstraps.", limit=COUNT)
+    capacity: int = setting(
+        10_000,
+        "Number of transitions that the replay buffer holds, of all environments together.",
+        limit=COUNT,
+        group="replay",
+        memory=True,
+    )
+    n_step: int = setting(
+        1, "Number of rewards that an n-step target sums before it bootstraps.", limit=COUNT, group="targets"
+    )
 
     @abstractmethod
     def build(self, spec: EnvSpec) -> Buffer:

@@ -21,10 +21,14 @@ class HackMatrixTorso(Torso):
     are the first two of the player's features, as shares of the board's side.
     """
 
-    channels: int = setting(64, "Filters of each convolution.", limit=COUNT)
-    depth: int = setting(2, "Residual blocks of two convolutions.", limit=COUNT)
-    hidden: tuple[int, ...] = setting((256,), "Units of each dense layer.", limit=COUNT)
-    layer_norm: bool = setting(False, "Normalise the units of each layer before its ReLU.")
+    channels: int = setting(64, "Number of filters of each convolution.", limit=COUNT, group="network", rare=True)
+    depth: int = setting(
+        2, "Number of residual blocks, of two convolutions each.", limit=COUNT, group="network", rare=True
+    )
+    hidden: tuple[int, ...] = setting(
+        (256,), "Number of units of each dense layer after the convolutions.", limit=COUNT, group="network", memory=True
+    )
+    layer_norm: bool = setting(False, "Apply layer normalisation before each ReLU of the torso.", group="network")
     reads_raw: ClassVar[bool] = True
 
     def problems(self, observation: Observation) -> list[str]:

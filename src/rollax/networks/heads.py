@@ -41,9 +41,15 @@ class ScalarHead(Head):
 class CategoricalHead(Head):
     """Probabilities on a fixed support for each action (C51, Bellemare et al. 2017)."""
 
-    atoms: int = setting(51, "Places of the support.", limit=Limit(2, 100_000))
-    value_min: float = setting(-10.0, "The lowest return that it can tell ...", limit=Limit(-1e9, 1e9))
-    value_max: float = setting(10.0, "... and the highest.", limit=Limit(-1e9, 1e9))
+    atoms: int = setting(
+        51, "Number of atoms of the categorical return distribution.", limit=Limit(2, 100_000), group="network"
+    )
+    value_min: float = setting(
+        -10.0, "Lowest return of the categorical distribution's support.", limit=Limit(-1e9, 1e9), group="network"
+    )
+    value_max: float = setting(
+        10.0, "Highest return of the categorical distribution's support.", limit=Limit(-1e9, 1e9), group="network"
+    )
 
     hides_nans: ClassVar[bool] = True  # where a chance is 0
 
@@ -62,7 +68,7 @@ class CategoricalHead(Head):
 class QuantileHead(Head):
     """Returns at evenly spaced levels for each action (QR-DQN, Dabney et al. 2018)."""
 
-    quantiles: int = setting(51, "Levels of the return's distribution.", limit=COUNT)
+    quantiles: int = setting(51, "Number of quantiles of the return distribution.", limit=COUNT, group="network")
 
     def __call__(
         self, x: Array, streams: Streams, num_actions: int, noise: Array | None = None, levels: Array | None = None
@@ -74,9 +80,23 @@ class QuantileHead(Head):
 class ImplicitQuantileHead(Head):
     """Returns at levels that are drawn for each pass and row (IQN, Dabney et al. 2018); without a key, even ones."""
 
-    quantiles: int = setting(16, "Levels that are drawn for each state.", limit=COUNT)
-    cosines: int = setting(64, "Numbers that describe a level to the network: cos(pi * i * level) ...", limit=COUNT)
-    cosine_start: int = setting(0, "... and the first of these i.", limit=COUNT_OR_NONE)
+    quantiles: int = setting(
+        16, "Number of quantile levels that are drawn for each state.", limit=COUNT, group="network"
+    )
+    cosines: int = setting(
+        64,
+        "Number of cosines cos(pi * i * level) that embed a quantile level.",
+        limit=COUNT,
+        group="network",
+        rare=True,
+    )
+    cosine_start: int = setting(
+        0,
+        "First i of the cosines cos(pi * i * level) that embed a quantile level.",
+        limit=COUNT_OR_NONE,
+        group="network",
+        rare=True,
+    )
 
     @nn.compact
     def __call__(

@@ -74,7 +74,9 @@ class RawObservations:
 class NormalizedObservations:
     """Features less their running mean, over their running deviation, within limits."""
 
-    observation_limit: float = setting(10.0, "Normalised features are cut to plus and minus this.", limit=POSITIVE)
+    observation_limit: float = setting(
+        10.0, "Normalised observations are clipped to plus and minus this.", limit=POSITIVE, group="network", rare=True
+    )
 
     def build(self, spec: EnvSpec) -> ObservationView:
         def scaled(x: Array, mean: Array, variance: Array) -> Array:
@@ -128,7 +130,9 @@ class RewardStatistics(NamedTuple):
 class NormalizedRewards:
     """Rewards over the running deviation of discounted sums of them; their sign and their zero stay."""
 
-    reward_limit: float = setting(10.0, "Normalised rewards are cut to plus and minus this.", limit=POSITIVE)
+    reward_limit: float = setting(
+        10.0, "Normalised rewards are clipped to plus and minus this.", limit=POSITIVE, group="targets", rare=True
+    )
 
     def build(self, spec: EnvSpec) -> RewardView:
         def init() -> RewardStatistics:

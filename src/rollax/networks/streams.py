@@ -69,13 +69,36 @@ def signed_root(x: Array) -> Array:
 class Streams(nn.Module):
     """From features to numbers for each action; dueling adds a state's value to centred advantages."""
 
-    dueling: bool = setting(False, "Split the last layers into a state's value and the actions' advantages.")
-    shared_hidden: int = setting(0, "Units of a hidden layer before they split; 0 for none.", limit=COUNT_OR_NONE)
-    stream_hidden: int = setting(0, "Units of a hidden layer in each stream; 0 for none.", limit=COUNT_OR_NONE)
-    noise: Literal["none", "factorised", "independent"] = setting(
-        "none", "Of the streams' weights, instead of random actions."
+    dueling: bool = setting(
+        False, "Use a dueling network: a state value and the advantages of its actions.", group="network"
     )
-    noise_scale: float = setting(0.5, "How large that noise is at first.", limit=NOT_NEGATIVE)
+    shared_hidden: int = setting(
+        0,
+        "Number of units of a hidden layer before a dueling network's streams part; 0 leaves it out.",
+        limit=COUNT_OR_NONE,
+        group="network",
+        rare=True,
+    )
+    stream_hidden: int = setting(
+        0,
+        "Number of units of the hidden layer in each stream of the network's last layers; 0 leaves it out.",
+        limit=COUNT_OR_NONE,
+        group="network",
+        rare=True,
+    )
+    noise: Literal["none", "factorised", "independent"] = setting(
+        "none",
+        "The kind of noisy linear layers that explore in place of random actions.",
+        group="exploration",
+        rare=True,
+    )
+    noise_scale: float = setting(
+        0.5,
+        "Initial standard deviation of noisy linear layers, before it is divided by the root of their inputs.",
+        limit=NOT_NEGATIVE,
+        group="exploration",
+        rare=True,
+    )
 
     @nn.compact
     def __call__(self, x: Array, num_actions: int, width: int, normals: Array | None = None) -> Array:

@@ -29,10 +29,15 @@ class Torso(nn.Module):
 class MLP(Torso):
     """Dense layers with ReLU over the flattened features."""
 
-    hidden: tuple[int, ...] = setting((128, 128), "Units of each hidden layer.", limit=COUNT)
-    layer_norm: bool = setting(False, "Normalise the units of each layer before its ReLU.")
+    hidden: tuple[int, ...] = setting(
+        (128, 128), "Number of units of each hidden layer.", limit=COUNT, group="network", memory=True
+    )
+    layer_norm: bool = setting(False, "Apply layer normalisation before each ReLU of the torso.", group="network")
     input_scale: tuple[float, ...] = setting(
-        (), "A factor for each number of the observation; empty for none.", limit=POSITIVE
+        (),
+        "Factors that the numbers of an observation are multiplied with, one for each.",
+        limit=POSITIVE,
+        group="network",
     )
 
     def problems(self, observation: Observation) -> list[str]:
@@ -52,10 +57,17 @@ class MLP(Torso):
 class MinAtarTorso(Torso):
     """One small convolution over a 10 x 10 board, then dense layers (Young and Tian 2019)."""
 
-    channels: int = setting(16, "Filters of the convolution.", limit=COUNT)
-    hidden: tuple[int, ...] = setting((128,), "Units of each dense layer.", limit=COUNT)
-    layer_norm: bool = setting(False, "Normalise the units of each layer before its ReLU.")
-    precision: Precision = setting("float32", "Of its products; weights and what it returns are float32.")
+    channels: int = setting(16, "Number of filters of the convolution.", limit=COUNT, group="network", rare=True)
+    hidden: tuple[int, ...] = setting(
+        (128,), "Number of units of each dense layer after the convolutions.", limit=COUNT, group="network", memory=True
+    )
+    layer_norm: bool = setting(False, "Apply layer normalisation before each ReLU of the torso.", group="network")
+    precision: Precision = setting(
+        "float32",
+        "Precision of the torso's matrix products; its weights and features stay float32.",
+        group="network",
+        rare=True,
+    )
 
     def problems(self, observation: Observation) -> list[str]:
         return image_problems("minatar", observation, least=3)
@@ -73,12 +85,25 @@ class MinAtarTorso(Torso):
 class NatureTorso(Torso):
     """The network of Mnih et al. 2015 for 84 x 84 frames, up to its hidden dense layer; or one of other layers."""
 
-    filters: tuple[int, ...] = setting((32, 64, 64), "Of each convolution ...", limit=COUNT)
-    windows: tuple[int, ...] = setting((8, 4, 3), "... the side of its window ...", limit=COUNT)
-    strides: tuple[int, ...] = setting((4, 2, 1), "... and how far that moves.", limit=COUNT)
-    hidden: tuple[int, ...] = setting((512,), "Units of each dense layer.", limit=COUNT)
-    layer_norm: bool = setting(False, "Normalise the units of each layer before its ReLU.")
-    precision: Precision = setting("float32", "Of its products; weights and what it returns are float32.")
+    filters: tuple[int, ...] = setting(
+        (32, 64, 64), "Number of filters of each convolution.", limit=COUNT, group="network", rare=True
+    )
+    windows: tuple[int, ...] = setting(
+        (8, 4, 3), "Side length of each convolution's window.", limit=COUNT, group="network", rare=True
+    )
+    strides: tuple[int, ...] = setting(
+        (4, 2, 1), "Stride of each convolution.", limit=COUNT, group="network", rare=True
+    )
+    hidden: tuple[int, ...] = setting(
+        (512,), "Number of units of each dense layer after the convolutions.", limit=COUNT, group="network", memory=True
+    )
+    layer_norm: bool = setting(False, "Apply layer normalisation before each ReLU of the torso.", group="network")
+    precision: Precision = setting(
+        "float32",
+        "Precision of the torso's matrix products; its weights and features stay float32.",
+        group="network",
+        rare=True,
+    )
 
     def problems(self, observation: Observation) -> list[str]:
         if not len(self.filters) == len(self.windows) == len(self.strides):
@@ -101,10 +126,19 @@ class NatureTorso(Torso):
 class ImpalaTorso(Torso):
     """The residual network of Espeholt et al. 2018: three stages that each halve the picture."""
 
-    stages: tuple[int, ...] = setting((16, 32, 32), "Filters of each stage.", limit=COUNT)
-    hidden: tuple[int, ...] = setting((256,), "Units of each dense layer.", limit=COUNT)
-    layer_norm: bool = setting(False, "Normalise the units of each dense layer before its ReLU.")
-    precision: Precision = setting("float32", "Of its products; weights and what it returns are float32.")
+    stages: tuple[int, ...] = setting(
+        (16, 32, 32), "Number of filters of each residual stage.", limit=COUNT, group="network", rare=True
+    )
+    hidden: tuple[int, ...] = setting(
+        (256,), "Number of units of each dense layer after the convolutions.", limit=COUNT, group="network", memory=True
+    )
+    layer_norm: bool = setting(False, "Apply layer normalisation before the ReLU of each dense layer.", group="network")
+    precision: Precision = setting(
+        "float32",
+        "Precision of the torso's matrix products; its weights and features stay float32.",
+        group="network",
+        rare=True,
+    )
 
     def problems(self, observation: Observation) -> list[str]:
         return image_problems("impala", observation, least=2 ** len(self.stages))

@@ -23,7 +23,8 @@ import numpy as np
 from rollax.agents.base import Agent, Learner
 from rollax.agents.dqn import DQN, DQNConfig
 from rollax.errors import ConfigError, warn
-from rollax.experiment.experiment import Experiment, to_json
+from rollax.experiment.experiment import Experiment
+from rollax.experiment.tree import to_json
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Sample
 from rollax.programs.actors import Actor, Board, Shard, Totals, remote

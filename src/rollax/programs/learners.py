@@ -12,7 +12,8 @@ from rollax.agents.base import Agent
 from rollax.agents.players import UNROLLED, Independent, Shared
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
-from rollax.experiment.experiment import Experiment, LoopConfig, Member, leaves, replace_at
+from rollax.experiment.experiment import Experiment, LoopConfig, Member
+from rollax.experiment.tree import leaves, replace_at
 from rollax.types import EnvSpec, Key
 
 
@@ -38,10 +39,9 @@ def with_players(agent: Agent, task: Task | HostTask, loop: LoopConfig) -> Agent
 
 def keys_and_hparams(experiment: Experiment, members: list[Member]) -> tuple[Key, Any]:
     """Of all members, `[members]`; numbers as strong types, so that a restored run meets the same program."""
-    hparams = experiment.hparams
-    for leaf in leaves(hparams):
-        numbers = [member.hparams[leaf.name] for member in members]
-        column = jnp.array(numbers, jnp.int32 if leaf.annotation is int else jnp.float32)
-        hparams = replace_at(hparams, leaf.path, column)
+    tree = experiment
+    for leaf in (leaf for leaf in leaves(experiment) if leaf.traced):
+        kind = jnp.int32 if leaf.annotation is int else jnp.float32
+        tree = replace_at(tree, leaf.path, jnp.array([member.hparams[leaf.name] for member in members], kind))
     keys = jax.vmap(jax.random.key)(np.array([member.seed for member in members], np.uint32))
-    return keys, hparams
+    return keys, tree.hparams

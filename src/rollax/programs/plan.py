@@ -15,6 +15,7 @@ from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError, EnvError, ResourceError
 from rollax.experiment.experiment import Experiment, Member, population, range_problems, resolve
+from rollax.experiment.tree import leaves
 from rollax.memory.uniform import UniformReplay
 from rollax.programs.debugging import NO_DEBUG, Debug, DebugProgram
 from rollax.programs.evaluate import Best
@@ -29,7 +30,6 @@ from rollax.tracing import DATA
 from rollax.types import EnvSpec, Key
 
 LARGEST_BLOCK = 64
-EVALUATION_CHOICES = ("evaluation_epsilon", "evaluation_draws")
 
 
 class Plan(NamedTuple):
@@ -60,9 +60,8 @@ class Plan(NamedTuple):
         """What a score depends on beside the agent, by name; empty where the environment's name says it all."""
         if not self.program.task.protocol:
             return {}
-        choices, limit = self.experiment.choices, self.experiment.record.max_episode_steps
-        own = {name: getattr(choices, name) for name in EVALUATION_CHOICES if hasattr(choices, name)}
-        return dict(self.program.task.protocol) | {"max_episode_steps": limit} | own
+        chosen = {leaf.name: leaf.value for leaf in leaves(self.experiment) if leaf.about.protocol}
+        return dict(self.program.task.protocol) | chosen
 
     def shapes(self) -> tuple[Any, Best]:
         return self.program.shapes(self.keys, self.hparams)

@@ -27,7 +27,8 @@ import rollax
 from rollax.envs import registry
 from rollax.envs.host import HostTask
 from rollax.errors import CheckpointError, ConfigError
-from rollax.experiment.experiment import from_json, to_json
+from rollax.experiment.experiment import from_json
+from rollax.experiment.tree import to_json
 from rollax.programs.evaluate import Evaluation, Evaluator
 from rollax.programs.loop import leaf_name
 from rollax.runs.checkpoint import digest, flatten

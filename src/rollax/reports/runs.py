@@ -12,14 +12,9 @@ from typing import Any
 import numpy as np
 
 from rollax.errors import ConfigError, warn
-from rollax.experiment.experiment import Leaf, leaves, parts_of, population
+from rollax.experiment.experiment import population
+from rollax.experiment.tree import Leaf, leaves, parts_of
 from rollax.runs.result import Result
-
-# Settings that do not tell two ways to learn apart: who and where, and what is only looked at or kept.
-INCIDENTAL = {
-    "agent", "env", "seed", "seeds", "devices", "log_to", "log_steps", "eval_steps",
-    "checkpoint_seconds", "keep_checkpoints", "chunk_seconds",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,6 +40,11 @@ class Run:
     def varied(self) -> list[str]:
         """The hyper-parameters that make a population."""
         return [leaf.name for leaf in self.leaves if leaf.traced and isinstance(leaf.value, tuple)]
+
+    @cached_property
+    def incidental(self) -> set[str]:
+        """The settings that do not tell two ways to learn apart: what is only looked at or kept."""
+        return {leaf.name for leaf in self.leaves if leaf.about.incidental}
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -111,9 +111,9 @@ def groups_of(runs: Sequence[Run]) -> list[Group]:
     found = []
     for run in runs:
         alike = [other for other in runs if (other.agent, other.env) == (run.agent, run.env)]
-        apart = [name for name in differing(alike) if name in run.settings and name not in INCIDENTAL]
+        apart = [name for name in differing(alike) if name in run.settings and name not in run.incidental]
         told = [f"{name}={shown(run.settings[name])}" for name in apart if name not in run.varied]
-        same = [other for other in alike if other is not run and set(differing([run, other])) <= INCIDENTAL]
+        same = [other for other in alike if other is not run and set(differing([run, other])) <= run.incidental]
         base = ", ".join([run.agent, *told]) + (f" ({run.name})" if same else "")
         settings: dict[str, list[int]] = {}
         for index, member in enumerate(population(run.result.experiment)):

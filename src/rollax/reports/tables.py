@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from rollax.experiment.parts import PART_HELP
+from rollax.experiment.parts import PART_ABOUT
 from rollax.programs.machine import memory_size
 from rollax.reports.runs import Group, Run, differing, shown
 from rollax.reports.scales import scale_of
@@ -140,13 +140,12 @@ def machine_section(runs: Sequence[Run]) -> str:
 def settings_section(runs: Sequence[Run]) -> str:
     apart = set(differing(runs))
     header = ["setting", "value", "what it is"]
-    told = PART_HELP | {leaf.name: leaf.help for run in runs for leaf in run.leaves}
-    tables = [
-        folded(
-            run.name, table(header, [[name, shown(value), told[name]] for name, value in run.settings.items()], apart)
-        )
-        for run in runs
-    ]
+    tables = []
+    for run in runs:
+        helps = {leaf.name: leaf.help for leaf in run.leaves}
+        helps |= {name: PART_ABOUT[name.split(".")[-1]].help for name in run.settings if name not in helps}
+        rows = [[name, shown(value), helps[name]] for name, value in run.settings.items()]
+        tables.append(folded(run.name, table(header, rows, apart)))
     return section("Hyper-parameters", *tables)
 
 

@@ -41,11 +41,22 @@ class MunchausenBackup(GreedyBackup):
     The policy is `softmax(q / temperature)` of the target weights over the legal actions.
     """
 
-    temperature: float = setting(0.03, "Of the soft policy: how much its entropy is worth.", limit=POSITIVE)
-    log_policy_weight: float = setting(
-        0.9, "Share of the scaled log-probability that is added to the reward ...", limit=NOT_NEGATIVE
+    temperature: float = setting(
+        0.03, "Temperature of the soft policy that Munchausen targets follow.", limit=POSITIVE, group="targets"
     )
-    log_policy_floor: float = setting(-1.0, "... which counts no lower than this.", limit=Limit(-1e6, 0.0))
+    log_policy_weight: float = setting(
+        0.9,
+        "Share of the scaled log-probability that Munchausen targets add to the reward.",
+        limit=NOT_NEGATIVE,
+        group="targets",
+    )
+    log_policy_floor: float = setting(
+        -1.0,
+        "Lowest scaled log-probability that Munchausen targets add to the reward.",
+        limit=Limit(-1e6, 0.0),
+        group="targets",
+        rare=True,
+    )
 
     def log_policy(self, q_values: Array, legal: Array | None) -> Array:
         """`temperature * log(policy)` `[B, A]`; very low, but finite, on illegal actions."""

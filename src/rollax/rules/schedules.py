@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
 
 import jax.numpy as jnp
 from flax import struct
@@ -21,9 +20,8 @@ def linear(start: Array | float, end: Array | float, fraction: Array | float) ->
 class Exploration(ABC):
     """How often an action is random: a part whose fields are traced numbers."""
 
-    epsilon_start: float = setting(1.0, "Share of random actions at first ...", limit=SHARE)
-    epsilon_end: float = setting(0.05, "... and in the end.", limit=SHARE)
-    traced: ClassVar[bool] = True
+    epsilon_start: float = setting(1.0, "Share of random actions at the start.", limit=SHARE, group="exploration")
+    epsilon_end: float = setting(0.05, "Share of random actions in the end.", limit=SHARE, group="exploration")
 
     @abstractmethod
     def epsilon(self, env_steps: Array | float, spec: EnvSpec) -> Array:
@@ -35,7 +33,10 @@ class LinearEpsilon(Exploration):
     """The share of random actions falls linearly."""
 
     epsilon_steps: float = setting(
-        25_000.0, "Environment steps after the warm-up over which epsilon falls.", limit=POSITIVE
+        25_000.0,
+        "Number of environment steps after the warm-up over which the share of random actions falls.",
+        limit=POSITIVE,
+        group="exploration",
     )
 
     def epsilon(self, env_steps: Array | float, spec: EnvSpec) -> Array:
@@ -46,9 +47,15 @@ class LinearEpsilon(Exploration):
 class PeriodicTarget:
     """Target weights move towards the learnt ones from time to time: softly, or by copies."""
 
-    target_period: int = setting(1, "Gradient steps between moves of the target weights ...", limit=COUNT)
-    target_step: float = setting(0.01, "... and how far they move: 1.0 copies.", limit=SHARE)
-    traced: ClassVar[bool] = True
+    target_period: int = setting(
+        1, "Number of gradient steps between updates of the target network.", limit=COUNT, group="targets"
+    )
+    target_step: float = setting(
+        0.01,
+        "Share of the way that the target network moves in an update; 1 copies the online network.",
+        limit=SHARE,
+        group="targets",
+    )
 
     def step_size(self, gradient_steps: Array, updates: int) -> Array:
         """How far the target weights move after so many gradient steps, of which an iteration has `updates`."""

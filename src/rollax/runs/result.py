@@ -16,7 +16,8 @@ from rollax.agents.base import Agent, Learner
 from rollax.agents.players import AgentDecider
 from rollax.envs.protocol import begun, play_envs
 from rollax.errors import CheckpointError, ConfigError
-from rollax.experiment.experiment import Experiment, from_json, leaves, population, with_values
+from rollax.experiment.experiment import Experiment, from_json, population, with_values
+from rollax.experiment.tree import leaves
 from rollax.programs.plan import Plan, make_plan
 from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder

@@ -12,7 +12,8 @@ from typing import Any
 import jax
 
 from rollax.errors import CheckpointError, ConfigError, EnvError, NumericError, ResourceError, RollaxError, warn
-from rollax.experiment.experiment import Experiment, differences, from_json, to_json
+from rollax.experiment.experiment import Experiment, from_json
+from rollax.experiment.tree import differences, leaves, to_json
 from rollax.programs import cluster
 from rollax.programs.debugging import NO_DEBUG, Debug
 from rollax.programs.evaluate import Best
@@ -31,16 +32,6 @@ from rollax.runs.session import Session, Times, announce, show_members, show_pro
 from rollax.runs.signals import exit_code, first_signal, signals
 
 Draw = Callable[[list[Path], Path], Path]  # draws the curves of run folders into a file, and returns its path
-
-# Fields in which a checkpoint may differ from the folder's configuration: they do not change what is computed.
-FREE_FIELDS = (
-    "steps",
-    "loop.devices",
-    "record.checkpoint_seconds",
-    "record.keep_checkpoints",
-    "record.chunk_seconds",
-    "record.log_to",
-)
 
 
 def train(
@@ -128,8 +119,9 @@ def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> No
 
     A field that was not yet there when the checkpoint was written has its usual value, as it has in `config.json`.
     """
-    recorded = to_json(from_json(meta["config"]))
-    differ = [line for line in differences(recorded, config) if line.split(":")[0] not in FREE_FIELDS]
+    recorded = from_json(meta["config"])
+    free = {".".join(leaf.path) for leaf in leaves(recorded) if leaf.about.resumable}
+    differ = [line for line in differences(to_json(recorded), config) if line.split(":")[0] not in free]
     if differ:
         raise CheckpointError(f"{path} is of another experiment (checkpoint -> config.json): {'; '.join(differ)}")
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from rollax.errors import ConfigError, did_you_mean
-from rollax.experiment.experiment import Experiment, leaves, parts_of, with_values
-from rollax.experiment.parts import PARTS
+from rollax.errors import ConfigError
+from rollax.experiment.experiment import Experiment, with_values
+from rollax.experiment.tree import Leaf, leaves, named, places, shortest_names, unknown
 from rollax.runs.folder import read_json
 
 Kind = Literal["uniform", "log", "int", "choice"]
@@ -97,16 +97,12 @@ def read_space(experiment: Experiment, searches: typing.Sequence[str], path: str
 
 def read_dimension(experiment: Experiment, name: str, text: str) -> Dimension:
     """One dimension, whose ends or options the experiment has been seen to take."""
-    known = {leaf.name: leaf for leaf in leaves(experiment)}
-    parts = parts_of(experiment)
     kind, _, rest = text.partition(":")
-    if name not in known and name not in parts:
-        raise ConfigError(f"search: {name} is no field; {did_you_mean(name, [*known, *parts])}")
+    name, leaf = searched(experiment, name)
     if kind not in KINDS:
         raise ConfigError(f"search: {name}={text!r} must be {SYNTAX}")
-    if name in parts or name in ("agent", "env", "seeds", "seed") or kind == "choice":
-        return _choices(experiment, name, rest, kind)
-    leaf = known[name]
+    if leaf is None or kind == "choice":
+        return _choices(experiment, name, leaf, kind, rest)
     try:
         low, high = (float(end) for end in rest.split(":"))
     except ValueError:
@@ -121,16 +117,30 @@ def read_dimension(experiment: Experiment, name: str, text: str) -> Dimension:
     return Dimension(name, cast(Kind, kind), low, high, traced=leaf.traced, whole=whole)
 
 
-def _choices(experiment: Experiment, name: str, rest: str, kind: str) -> Dimension:
+def searched(experiment: Experiment, name: str) -> tuple[str, Leaf | None]:
+    """What is searched under that name: its shortest name, and the leaf, or None where it is the place of a part."""
+    known = {leaf.path: leaf for leaf in leaves(experiment)}
+    names = shortest_names([*known, *places(experiment)])
+    try:
+        path = named(name, names)
+    except ConfigError as error:
+        raise ConfigError(f"search: {error}") from None
+    if path is None:
+        raise ConfigError(f"search: {unknown(name, names.values(), experiment.agent)}")
+    leaf = known.get(path)
+    if leaf is not None and not leaf.about.searchable:
+        raise ConfigError(f"search: {name} cannot be searched; run the search once for each")
+    return names[path], leaf
+
+
+def _choices(experiment: Experiment, name: str, leaf: Leaf | None, kind: str, rest: str) -> Dimension:
     if kind != "choice" or not rest:
         raise ConfigError(f"search: {name} is no number; name its values as in {name}=choice:A,B")
-    if name in ("agent", "env", "seeds", "seed"):
-        raise ConfigError(f"search: {name} cannot be searched; run the search once for each")
-    options = tuple(rest.split(",")) if name in PARTS else tuple(_plain(option) for option in rest.split(","))
+    words = rest.split(",")
+    options = tuple(words) if leaf is None else tuple(_plain(word) for word in words)
     for option in options:
         _checked(experiment, name, option)
-    traced = any(leaf.name == name and leaf.traced for leaf in leaves(experiment))
-    return Dimension(name, "choice", options=options, traced=traced)
+    return Dimension(name, "choice", options=options, traced=leaf is not None and leaf.traced)
 
 
 def _checked(experiment: Experiment, name: str, value: Any) -> None:

@@ -37,8 +37,10 @@ class HackMatrix:
     All randomness comes from the keys.  Every end of an episode is a termination: death, victory, an illegal action.
     """
 
-    undo_across_stages: bool = setting(True, "UNDO may go back over a stage border, and the stage then counts twice.")
-    undo_depth: int = setting(8, "Turns that UNDO can go back.", limit=COUNT)
+    undo_across_stages: bool = setting(
+        True, "Let UNDO go back over a stage border, after which the stage counts twice."
+    )
+    undo_depth: int = setting(8, "Number of turns that UNDO can go back.", limit=COUNT, rare=True)
 
     num_actions = NUM_ACTIONS
     action_names = drawing.ACTION_NAMES

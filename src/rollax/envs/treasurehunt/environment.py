@@ -47,25 +47,30 @@ class TreasureHunt:
     The last turn is a time limit: a truncation.
     """
 
-    variant: Literal["gem", "gem_food_bone"] = setting("gem", "What appears: gems, or gems, food and bones.")
-    height: int = setting(10, "Rows of the board, its walls included.", limit=Limit(3, 1_000))
-    width: int = setting(10, "Columns, as well.", limit=Limit(3, 1_000))
-    agents: int = setting(5, "Players.", limit=COUNT)
-    vision_radius: int = setting(2, "How many cells a player sees in each direction.", limit=COUNT_OR_NONE)
-    max_turns: int = setting(50, "Turns of a game.", limit=COUNT)
-    spawn_prob: float = setting(0.02, "The chance of an empty cell to hold a treasure in the next turn.", limit=SHARE)
-    gem_value: float = setting(10.0, "What a gem is worth ...", limit=NUMBER)
-    food_value: float = setting(5.0, "... food ...", limit=NUMBER)
-    bone_value: float = setting(-10.0, "... and a bone.", limit=NUMBER)
-    frames: int = setting(5, "Frames that an observation shows, the current one included.", limit=COUNT)
-    obs_timing: Literal["sequential", "simultaneous"] = setting(
-        "sequential", "Players decide after, or before, others' moves."
+    variant: Literal["gem", "gem_food_bone"] = setting("gem", "Whether gems appear, or gems, food and bones.")
+    height: int = setting(10, "Number of rows of the board, with its walls.", limit=Limit(3, 1_000))
+    width: int = setting(10, "Number of columns of the board, with its walls.", limit=Limit(3, 1_000))
+    agents: int = setting(5, "Number of players.", limit=COUNT)
+    vision_radius: int = setting(
+        2, "Number of cells that a player sees in each direction.", limit=COUNT_OR_NONE, rare=True
     )
-    shuffle_agent_order: bool = setting(False, "The order of moves is drawn anew for each turn.")
+    max_turns: int = setting(50, "Number of turns of a game.", limit=COUNT)
+    spawn_prob: float = setting(
+        0.02, "Probability that a treasure appears on an empty cell in a turn.", limit=SHARE, rare=True
+    )
+    gem_value: float = setting(10.0, "Reward of a gem.", limit=NUMBER, rare=True)
+    food_value: float = setting(5.0, "Reward of food.", limit=NUMBER, rare=True)
+    bone_value: float = setting(-10.0, "Reward of a bone.", limit=NUMBER, rare=True)
+    frames: int = setting(5, "Number of frames that an observation shows, with the current one.", limit=COUNT)
+    obs_timing: Literal["sequential", "simultaneous"] = setting(
+        "sequential", "Whether players decide in turn, after others' moves, or all at once."
+    )
+    shuffle_agent_order: bool = setting(False, "Draw the order of moves anew for each turn.", rare=True)
     stale_frames: int = setting(
         0,
-        "Rows of a ring whose old frames show before a game's first, as the reference has it; or 0.",
+        "Number of rows of a ring whose old frames show before a game's first; 0 shows none.",
         limit=COUNT_OR_NONE,
+        rare=True,
     )
 
     num_actions = 4

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rollax.experiment.experiment import Experiment, to_json
+from rollax.experiment.experiment import Experiment
+from rollax.experiment.tree import to_json
 from rollax.programs.machine import machine
 from rollax.programs.plan import make_plan
 from rollax.rules.aggregates import spread

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from rollax.agents.dqn import DQNConfig
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError
-from rollax.experiment.experiment import Experiment, leaves, parts_of
+from rollax.experiment.experiment import Experiment
+from rollax.experiment.tree import leaves, parts_of
 from rollax.memory.epochs import EpochReplay
 
 TYPICAL_EPSILON = 0.37  # where a thousand epochs end

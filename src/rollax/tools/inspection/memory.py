@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import jax
 
 from rollax.errors import RollaxError
-from rollax.experiment.experiment import Experiment, leaves, with_values
+from rollax.experiment.experiment import Experiment, with_values
+from rollax.experiment.tree import leaves
 from rollax.programs.evaluate import Best
 from rollax.programs.loop import TrainState, leaf_name
 from rollax.programs.plan import Plan, make_plan
 from rollax.programs.program import nbytes
 
-# What memory depends on, where an experiment has it.
-DRIVERS = ("seeds", "num_envs", "rollout_length", "capacity", "batch_size", "hidden", "minibatches")
 GRADIENTS = 2  # copies of the weights that a gradient step makes beside them
 
 
@@ -98,18 +97,15 @@ class Driver(NamedTuple):
 
 def drivers(plan: Plan) -> list[Driver]:
     """The settings that memory depends on, the most costly first: each doubled, and the whole counted again."""
-    known = {leaf.name: leaf.value for leaf in leaves(plan.experiment)}
     now = total_bytes(plan)
-    found = []
-    for name in DRIVERS:
-        if name not in known or not known[name]:
-            continue
+    counted = []
+    for leaf in (leaf for leaf in leaves(plan.experiment) if leaf.about.memory and leaf.value):
         try:
-            added = total_bytes(make_plan(with_doubled(plan.experiment, name, known[name]))) - now
+            added = total_bytes(make_plan(with_doubled(plan.experiment, leaf.name, leaf.value))) - now
         except RollaxError:  # twice as much is not allowed
             continue
-        found.append(Driver(name, known[name], added))
-    return sorted(found, key=lambda driver: -abs(driver.added))
+        counted.append(Driver(leaf.name, leaf.value, added))
+    return sorted(counted, key=lambda driver: -abs(driver.added))
 
 
 def with_doubled(experiment: Experiment, name: str, value: Any) -> Experiment:

@@ -1,0 +1,93 @@
+"""The commands about what there is: `list`, `check-env`, `doctor`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+
+from rollax.commands.flags import Processes, parse
+from rollax.errors import ResourceError
+from rollax.settings import setting
+
+
+@dataclass(frozen=True)
+class List:
+    json: bool = setting(False, "Print one JSON object.")
+
+
+def list_command(arguments: list[str]) -> int:
+    """`rollax list`."""
+    options = parse(List, arguments, "rollax list", "Agents, environments, and presets with their measured scores.")
+    from rollax.agents.names import AGENTS
+    from rollax.envs import registry
+    from rollax.experiment.presets import PRESETS
+
+    groups = {"agents": list(AGENTS), "environments": registry.names(), "presets": list(PRESETS)}
+    scores = {name: ", ".join(filter(None, (preset.score, preset.machine))) for name, preset in PRESETS.items()}
+    if options.json:
+        print(json.dumps(groups | {"scores": scores}))
+        return 0
+    width = max(map(len, PRESETS)) + 2
+    for title, names in groups.items():
+        print(f"{title}:")
+        for name in names:
+            print(f"  {name:<{width}}{scores[name]}" if name in scores else f"  {name}")
+    return 0
+
+
+@dataclass(frozen=True)
+class CheckEnv:
+    name: Annotated[str, tyro.conf.Positional] = setting(help="The environment's name, or package.module:function.")
+    steps: int = setting(200, "Number of random steps to take.")
+
+
+def check_env_command(arguments: list[str]) -> int:
+    options = parse(CheckEnv, arguments, "rollax check-env", "See whether an environment keeps to the protocol.")
+    from rollax.envs.check import check_environment
+
+    for line in check_environment(options.name, options.steps):
+        print(line)
+    return 0
+
+
+@dataclass(frozen=True)
+class Doctor(Processes):
+    json: bool = setting(False, "Print one JSON object.")
+    distributed: bool = setting(False, "Also take a mean over all processes, which must all be started.")
+
+
+def doctor_command(arguments: list[str]) -> int:
+    options = parse(Doctor, arguments, "rollax doctor", "Versions, backend, devices and memory.")
+    from rollax.programs.machine import machine
+
+    try:
+        with options.joined():
+            facts = machine() | (mean_over_processes() if options.distributed else {})
+    except (RuntimeError, AssertionError) as error:
+        reason = (str(error).splitlines() or ["there is no plugin for it"])[0]
+        raise ResourceError(f"JAX cannot start its backend: {reason}") from error
+    if options.json:
+        print(json.dumps(facts))
+        return 0
+    for name, value in facts.items():
+        print(f"{name:>14}  {', '.join(map(str, value)) if isinstance(value, list) else value}")
+    return 0
+
+
+def mean_over_processes() -> dict[str, Any]:
+    """One `pmean` over all devices of all processes, of 1 + each one's process."""
+    import jax
+
+    from rollax.programs.cluster import mean_of_processes
+
+    count = jax.process_count()
+    mean = mean_of_processes()
+    wanted = (count + 1) / 2
+    return {
+        "processes": count,
+        "process": jax.process_index(),
+        "pmean": f"{mean:g} over {jax.device_count()} devices, {'right' if mean == wanted else f'not {wanted:g}'}",
+    }

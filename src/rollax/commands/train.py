@@ -1,0 +1,129 @@
+"""The commands that train: `train`, `resume`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+
+import rollax
+from rollax.commands.flags import ExperimentFlags, Processes, parse, read_experiment
+from rollax.errors import ConfigError
+from rollax.settings import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebugFlags:
+    debug: bool = setting(False, "Switch on --check, --debug-key-reuse and --check-leaks.", group="debugging")
+    check: bool = setting(
+        False,
+        "Stop at the first NaN, division by zero or index out of bounds, and name its line; slow.",
+        group="debugging",
+    )
+    jit: bool = setting(
+        True,
+        "Compile the program; without it, operations run one by one, for a few steps.",
+        group="debugging",
+        rare=True,
+    )
+    debug_key_reuse: bool = setting(
+        False, "Look for random keys that are used twice, before anything runs.", group="debugging", rare=True
+    )
+    debug_nans: bool = setting(
+        False, "Stop after a chunk that leaves a NaN behind, and look for its line.", group="debugging", rare=True
+    )
+    check_leaks: bool = setting(
+        False, "Look for traced values that are kept where they must not be.", group="debugging", rare=True
+    )
+    debug_print: int = setting(
+        0,
+        "Number of iterations between prints of loss and return from inside the program; 0 prints none.",
+        group="debugging",
+        rare=True,
+    )
+
+    def debug_modes(self) -> Any:
+        """What is looked for."""
+        from rollax.programs.debugging import Debug
+
+        return Debug(
+            check=self.check or self.debug,
+            jit=self.jit,
+            key_reuse=self.debug_key_reuse or self.debug,
+            nans=self.debug_nans,
+            leaks=self.check_leaks or self.debug,
+            print_every=self.debug_print,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainFlags(DebugFlags, Processes, ExperimentFlags):
+    """What `rollax train` is told beside the experiment."""
+
+    run_dir: str = setting("", "The folder of the run; by default a new one below runs/.", group="run")
+    auto_tune: bool = setting(
+        False, "Choose num_envs for this device, and say why; the result depends on it.", group="run", rare=True
+    )
+    quiet: bool = setting(False, "Print nothing but warnings.", group="run")
+
+
+def train_command(arguments: list[str]) -> int:
+    """`rollax train [AGENT] [flags]`."""
+    experiment, options = read_experiment(arguments, TrainFlags, "train", TRAIN_HELP)
+    from rollax.programs.machine import use_all_cores
+
+    use_all_cores()
+    with options.joined():
+        if options.auto_tune:
+            from rollax.programs.machine import use_compile_cache
+            from rollax.tools.sizes import fit_to_device
+
+            if options.compile_cache:
+                use_compile_cache()  # what is compiled to be measured is what will run
+            experiment, reason = fit_to_device(experiment)
+            if not options.quiet:
+                print(reason, flush=True)
+        debug = options.debug_modes()
+        return rollax.train(
+            experiment,
+            options.run_dir or None,
+            quiet=options.quiet,
+            compile_cache=options.compile_cache,
+            debug=debug,
+        ).exit_code
+
+
+TRAIN_HELP = (
+    "Train AGENT, a name that `rollax list` shows or package.module:RECIPE of your own. Several numbers for a "
+    "hyper-parameter make a population of settings x seeds, all in one compiled program. The defaults are those of "
+    "this agent in this environment."
+)
+
+
+@dataclass(frozen=True)
+class Resume(Processes):
+    run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run.")
+    steps: int = setting(0, "Number of steps of each member to extend a finished run to; 0 extends none.")
+    devices: int | None = setting(
+        None, "Number of devices that share the work from here on, 0 for all that fit; by default as before."
+    )
+    quiet: bool = setting(False, "Print nothing but warnings.")
+    compile_cache: bool = setting(True, "Keep compiled programs on disk for the next run.")
+
+
+def resume_command(arguments: list[str]) -> int:
+    options = parse(Resume, arguments, "rollax resume", "Continue a run from its newest good checkpoint.")
+    if options.steps < 0:
+        raise ConfigError(f"steps={options.steps} must be at least 1")
+    from rollax.programs.machine import use_all_cores
+
+    use_all_cores()
+    with options.joined():
+        return rollax.resume(
+            options.run_dir,
+            options.steps or None,
+            devices=options.devices,
+            quiet=options.quiet,
+            compile_cache=options.compile_cache,
+        ).exit_code

@@ -1,0 +1,292 @@
+"""A tree of dataclasses whose leaves are settings: their names, their values, and the tree as plain data.
+
+A setting is named by an ending of its path: `choices.torso.hidden` is also `torso.hidden` and `hidden`.  An ending that
+several share names none of them, and is refused where it is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from flax import linen as nn
+
+from rollax.errors import ConfigError, did_you_mean
+from rollax.experiment.foreign import name_here
+from rollax.experiment.parts import OWN_PARTS, PARTS, fit_for, other_part, part_fields, part_name, part_of
+from rollax.settings import About, Limit, abouts, is_own
+
+Path = tuple[str, ...]
+
+
+class Leaf(NamedTuple):
+    """One setting of an experiment."""
+
+    name: str  # the shortest ending of its path that is no other's
+    path: Path
+    annotation: Any
+    value: Any
+    about: About
+
+    @property
+    def help(self) -> str:
+        return self.about.help
+
+    @property
+    def limit(self) -> Limit | None:
+        return self.about.limit
+
+    @property
+    def traced(self) -> bool:
+        """Whether it is a number of the compiled program's input, so that several values make a population."""
+        return self.about.population and self.annotation in (int, float, bool)
+
+
+def leaves(tree: Any) -> list[Leaf]:
+    """All leaves of a tree in the order of their declaration.  Their names are unique."""
+    branches = list(_leaves(tree, (), About()))
+    names = shortest_names([leaf.path for leaf in branches] + list(places(tree)))
+    return [leaf._replace(name=names[leaf.path]) for leaf in branches]
+
+
+def _leaves(tree: Any, path: Path, above: About) -> Iterator[Leaf]:
+    hints, about = typing.get_type_hints(type(tree)), abouts(type(tree))
+    for name in part_fields(tree):
+        value, here = getattr(tree, name), about[name]
+        here = here._replace(group=here.group or above.group, population=here.population or above.population)
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, (*path, name), here)
+        else:
+            yield Leaf(name, (*path, name), hints[name], value, here)
+
+
+def places(tree: Any, path: Path = ()) -> dict[Path, str]:
+    """Where a tree holds a part that may be another, wherever it lies, and the names of those parts."""
+    held: dict[Path, str] = {}
+    for name in part_fields(tree):
+        value, here = getattr(tree, name), (*path, name)
+        if dataclasses.is_dataclass(value):
+            held |= ({here: part_name(name, value)} if name in PARTS else {}) | places(value, here)
+    return held
+
+
+def parts_of(tree: Any) -> dict[str, str]:
+    """The parts of a tree that may be others: the name of the place, and the name of the part."""
+    held = places(tree)
+    names = shortest_names([leaf.path for leaf in leaves(tree)] + list(held))
+    return {names[path]: part for path, part in held.items()}
+
+
+# -- names
+
+
+def shortest_names(paths: Iterable[Path]) -> dict[Path, str]:
+    """For each path its shortest ending that is not also another's; a whole path is always its own."""
+    known = list(paths)
+    uses = Counter(path[start:] for path in known for start in range(len(path)))
+    return {
+        path: ".".join(next((path[start:] for start in reversed(range(len(path))) if uses[path[start:]] == 1), path))
+        for path in known
+    }
+
+
+def matching(name: str, paths: Iterable[Path]) -> list[Path]:
+    """The paths that have this ending; the whole path where there is one."""
+    ending, known = tuple(name.split(".")), list(paths)
+    return [ending] if ending in known else [path for path in known if path[-len(ending) :] == ending]
+
+
+def named(name: str, paths: Iterable[Path]) -> Path | None:
+    """The path that has this ending, None where there is none.  Raises ConfigError where several have it."""
+    known = list(paths)
+    match matching(name, known):
+        case []:
+            return None
+        case [path]:
+            return path
+        case several:
+            qualified = shortest_names(known)
+            raise ConfigError(f"{name} is ambiguous; say {' or '.join(qualified[path] for path in several)}")
+
+
+def unknown(name: str, known: Iterable[str], owner: str = "") -> str:
+    """Why a name is no setting: what it is called here, or what it is near to."""
+    names = list(known)
+    here = name_here(name)
+    if here in names:
+        return f"{name} is no field; it is called {here} here"
+    if here:
+        return f"{name} is no field; it is called {here} here, which {owner or 'this agent'} has not"
+    return f"{name} is no field; {did_you_mean(name, names)}"
+
+
+# -- values
+
+
+def replace_at(tree: Any, path: Path, value: Any) -> Any:
+    """The tree with another value at that path."""
+    head, *rest = path
+    if rest:
+        value = replace_at(getattr(tree, head), tuple(rest), value)
+    if isinstance(tree, nn.Module):
+        return tree.clone(**{head: value})
+    return dataclasses.replace(tree, **{head: value})
+
+
+def value_at(tree: Any, path: Path) -> Any:
+    """What stands at that path."""
+    for name in path:
+        tree = getattr(tree, name)
+    return tree
+
+
+def with_parts(tree: Any, values: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The tree with the parts that values name or hold, and the values that are left.  Raises ConfigError."""
+    problems: list[str] = []
+    rest = dict(values)
+    for name, part in values.items():
+        slot = name.split(".")[-1]
+        if slot not in PARTS:
+            continue
+        try:
+            held = places(tree)
+            path = named(name, [*held, *(leaf.path for leaf in leaves(tree))])
+            if path is not None and path not in held:
+                continue  # a leaf that is named like a place elsewhere
+            del rest[name]
+            if path is None:
+                problems.append(f"{name}: {getattr(tree, 'agent', 'the agent')} has no {name}")
+            elif isinstance(part, str):
+                tree = replace_at(tree, path, other_part(value_at(tree, path), part_of(slot, part)))
+            else:
+                fit_for(slot, type(part))
+                tree = replace_at(tree, path, part)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return tree, rest
+
+
+def with_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
+    """The tree with leaves replaced by name.  Raises ConfigError with all that is wrong."""
+    known = {leaf.path: leaf for leaf in leaves(tree)}
+    problems: list[str] = []
+    for name, value in values.items():
+        try:
+            path = named(name, known)
+            if path is None:
+                short = {leaf.name for leaf in known.values()}
+                problems.append(unknown(name, short, getattr(tree, "agent", "")))
+            else:
+                tree = replace_at(tree, path, coerce(known[path], value))
+        except ConfigError as error:
+            problems += error.problems
+        except (TypeError, ValueError, OverflowError) as error:
+            problems.append(f"{name}={value!r} {error}")
+    if problems:
+        raise ConfigError(problems)
+    return tree
+
+
+def coerce(leaf: Leaf, value: Any) -> Any:
+    """The value as the leaf's type; a sequence for a traced number stays one."""
+    if leaf.traced and isinstance(value, list | tuple):
+        if not value:
+            raise ValueError("holds no number")
+        numbers = tuple(_coerce(leaf.annotation, item) for item in value)
+        return numbers[0] if len(numbers) == 1 else numbers
+    return _coerce(leaf.annotation, value)
+
+
+def _coerce(annotation: Any, value: Any) -> Any:
+    if typing.get_origin(annotation) is Literal:
+        if value not in typing.get_args(annotation):
+            raise ValueError(f"must be one of {', '.join(typing.get_args(annotation))}")
+        return value
+    if typing.get_origin(annotation) is tuple:
+        if not isinstance(value, list | tuple):
+            raise TypeError("must be a list")
+        return tuple(_coerce(typing.get_args(annotation)[0], item) for item in value)
+    if annotation is bool or annotation is str:
+        if not isinstance(value, annotation):
+            raise TypeError(f"must be a {annotation.__name__}")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("must be a number")
+    if annotation is int and value != int(value if math.isfinite(value) else 0):
+        raise TypeError("must be a whole number")
+    return annotation(value)
+
+
+# -- plain data
+
+
+def to_json(tree: Any, slot: str = "") -> Any:
+    """A tree as plain data."""
+    if dataclasses.is_dataclass(tree):
+        part = {"part": part_name(slot, tree)} if slot in PARTS else {}
+        return part | {name: to_json(getattr(tree, name), name) for name in part_fields(tree)}
+    return list(tree) if isinstance(tree, tuple) else tree
+
+
+def read_into(tree: Any, data: Mapping[str, Any], problems: list[str], path: Path = ()) -> Any:
+    """The tree with what plain data says of its branch at that path; adds to `problems` what is wrong.
+
+    A name that is no field there may be one further down, so that a file outlives a field that has moved into a part.
+    """
+    where = "".join(f"{name}." for name in path)
+    if "part" in data:
+        tree = _read_part(tree, data["part"], problems, path)
+    branch = value_at(tree, path)
+    holders = [name for name in part_fields(branch) if dataclasses.is_dataclass(getattr(branch, name))]
+    for name in (name for name in holders if name in data):
+        if isinstance(data[name], dict):
+            tree = read_into(tree, data[name], problems, (*path, name))
+        else:
+            problems.append(f"{where}{name}={data[name]!r} must be an object")
+    known = {leaf.path: leaf for leaf in leaves(tree) if leaf.path[: len(path)] == path}
+    for name, value in data.items():
+        if name == "part" or name in holders:
+            continue
+        try:
+            place = (*path, name) if (*path, name) in known else named(name, known)
+            if place is None:
+                problems.append(f"{where}{unknown(name, part_fields(branch))}")
+            else:
+                tree = replace_at(tree, place, coerce(known[place], value))
+        except ConfigError as error:
+            problems += [f"{where}{problem}" for problem in error.problems]
+        except (TypeError, ValueError, OverflowError) as error:
+            problems.append(f"{where}{name}={value!r} {error}")
+    return tree
+
+
+def _read_part(tree: Any, part: Any, problems: list[str], path: Path) -> Any:
+    """The tree with the part at that path that a file names."""
+    slot = path[-1] if path else ""
+    fitting = PARTS.get(slot, {})
+    of_the_user = isinstance(part, str) and is_own(part) and slot in OWN_PARTS
+    if not of_the_user and (not isinstance(part, str) or part not in fitting):
+        fix = did_you_mean(str(part), fitting) if fitting else "leave it out, nothing else fits there"
+        problems.append(f"{'.'.join((*path, 'part'))}={part!r} does not fit here; {fix}")
+        return tree
+    try:
+        return replace_at(tree, path, other_part(value_at(tree, path), part_of(slot, part)))
+    except ConfigError as error:
+        problems += error.problems
+        return tree
+
+
+def differences(old: Any, new: Any, path: str = "") -> list[str]:
+    """Where two trees as plain data differ, as `hparams.learning_rate: 0.001 -> 0.01`."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        names = [*old, *(name for name in new if name not in old)]
+        return [
+            line for name in names for line in differences(old.get(name), new.get(name), f"{path}.{name}".strip("."))
+        ]
+    return [] if old == new else [f"{path}: {old} -> {new}"]
