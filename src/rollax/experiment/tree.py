@@ -237,7 +237,8 @@ def to_json(tree: Any, slot: str = "") -> Any:
 def read_into(tree: Any, data: Mapping[str, Any], problems: list[str], path: Path = ()) -> Any:
     """The tree with what plain data says of its branch at that path; adds to `problems` what is wrong.
 
-    A name that is no field there may be one further down, so that a file outlives a field that has moved into a part.
+    A name that is no field there may be one further down, or one of another part that fits there, so that a file
+    outlives a field that has moved into a part: where it says more than nothing, it asks for that part.
     """
     where = "".join(f"{name}." for name in path)
     if "part" in data:
@@ -255,7 +256,13 @@ def read_into(tree: Any, data: Mapping[str, Any], problems: list[str], path: Pat
             continue
         try:
             place = (*path, name) if (*path, name) in known else named(name, known)
-            if place is None:
+            if place is None and (other := _part_with(branch, name)):
+                slot, kind = other
+                if value and value != getattr(kind(), name):
+                    tree = replace_at(tree, (*path, slot), other_part(value_at(tree, (*path, slot)), kind))
+                    (leaf,) = (leaf for leaf in leaves(tree) if leaf.path == (*path, slot, name))
+                    tree = replace_at(tree, leaf.path, coerce(leaf, value))
+            elif place is None:
                 problems.append(f"{where}{unknown(name, part_fields(branch))}")
             else:
                 tree = replace_at(tree, place, coerce(known[place], value))
@@ -264,6 +271,12 @@ def read_into(tree: Any, data: Mapping[str, Any], problems: list[str], path: Pat
         except (TypeError, ValueError, OverflowError) as error:
             problems.append(f"{where}{name}={value!r} {error}")
     return tree
+
+
+def _part_with(branch: Any, name: str) -> tuple[str, Any] | None:
+    """A slot of the branch, and a kind of part that fits there and has such a field; None where there is none."""
+    kinds = ((slot, kind) for slot in part_fields(branch) for kind in PARTS.get(slot, {}).values())
+    return next(((slot, kind) for slot, kind in kinds if name in part_fields(kind)), None)
 
 
 def _read_part(tree: Any, part: Any, problems: list[str], path: Path) -> Any:
