@@ -141,6 +141,7 @@ def test_every_help_text_is_one_whole_sentence():
 
 
 def test_every_setting_has_a_group_and_every_number_a_limit():
+    assert parts.PART_ABOUT.keys() == parts.PARTS.keys()
     for leaf in every_leaf():
         assert leaf.about.group in GROUPS, leaf
         assert leaf.limit is not None or leaf.annotation not in (int, float), leaf
@@ -268,6 +269,20 @@ def test_what_an_agent_has_not_is_said(capsys):
     assert refusal(capsys, "list", "--gamma") == "rollax: --gamma is no flag; --help-all shows all"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "double", "--steps", "abc"), "Error parsing --steps: invalid literal for int() with base 10: 'abc'"),
+        (("train", "double", "--loss", "l2"), "invalid choice 'l2' for argument '--loss'"),
+        (("train", "double", "--learning-rate"), "learning_rate=() holds no number"),
+        (("train", "double", "again"), "Unrecognized options: again"),
+        (("resume",), "Missing from rollax resume: STR run-dir (required)"),
+    ],
+)
+def test_a_wrong_value_costs_one_line(arguments, message, capsys):
+    assert refusal(capsys, *arguments).startswith(f"rollax: {message}")
+
+
 def test_the_table_of_other_names_leads_to_settings():
     known = {leaf.path[-1] for leaf in every_leaf()} | {"run_dir", "device"}
     assert set(FOREIGN) <= known
@@ -310,6 +325,7 @@ def exploring(monkeypatch):
 def test_a_part_may_lie_below_hparams(exploring):
     made = with_numbers(exploring="halving", half_life=[10, 20], learning_rate=0.5)
     assert parts_of(made)["exploring"] == "halving"
+    assert {leaf.about.group for leaf in leaves(made) if "exploring" in leaf.path} == {"exploration"}
     assert made.hparams.exploring == Halving(half_life=(10, 20))
     data = to_json(made)
     assert data["hparams"]["exploring"] == {"part": "halving", "epsilon": 0.5, "half_life": [10, 20]}
@@ -389,7 +405,7 @@ def test_help_shows_common_settings_first_and_help_all_the_rest(name, capsys, mo
 
 def test_help_shows_a_setting_of_the_users_own(own, capsys):
     text = shown(capsys, "train", "double", "--torso", "own_named:Echoing", "--help")
-    assert "--torso.batch-size INT" in text
+    assert "--torso.batch-size INT" in text[text.index("\nNetwork\n") : text.index("\nExploration\n")]
     assert "--torso.quiet, --torso.no-quiet" in text
 
 
@@ -432,4 +448,4 @@ def test_no_two_shapes_are_alike():
 
 def test_the_list_shows_scores(capsys):
     assert run_command("list", []) == 0
-    assert re.search(r"double/CartPole-v1 +500\.0 on each of ten seeds, two cores", capsys.readouterr().out)
+    assert re.search(r"double/CartPole-v1 +500\.0 on each of ten seeds \(two cores", capsys.readouterr().out)
