@@ -53,6 +53,9 @@ class Echoing(Torso):
     def __call__(self, features):
         return nn.Dense(self.batch_size)(flatten_features(features))
 
+class Ranged(Torso):
+    value_min: float = 3.0
+
 @struct.dataclass
 class Seeded(DQNHParams):
     seed: float = 0.5
@@ -199,6 +202,11 @@ def test_an_ambiguous_name_is_refused_with_both(own, monkeypatch, capsys):
     flags = ("train", "double", "--torso", "own_named:Echoing")
     line = refusal(capsys, *flags, "--batch-size", "8")
     assert line == "rollax: --batch-size is ambiguous; say --torso.batch-size or --choices.batch-size"
+
+
+def test_what_an_environment_asks_does_not_meet_a_field_of_the_users_own(own):
+    made = make_experiment("c51", env="Acrobot-v1", torso=own.Ranged())
+    assert (made.choices.head.value_min, made.choices.torso.value_min) == (-100.0, 3.0)
 
 
 def test_each_of_two_is_set_by_its_qualified_name(own):

@@ -138,9 +138,8 @@ def parse_experiment(
         kw_only=True,
     )
     parsed = parsed_by_tyro(form, flags, program)
-    given = zip(settings, list(fields)[len(held) :], strict=True)
-    values = {leaf: getattr(parsed, field) for leaf, field in given}
-    changed = {leaf.name: value for leaf, value in values.items() if value != known[leaf.path].default}
+    given = zip(settings, [getattr(parsed, field) for field in fields][len(held) :], strict=True)
+    changed = {leaf.name: value for leaf, value in given if value != known[leaf.path].default}
     return with_values(start, changed), parsed
 
 

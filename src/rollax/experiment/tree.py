@@ -7,6 +7,7 @@ several share names none of them, and is refused where it is used.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import typing
 from collections import Counter
@@ -54,7 +55,7 @@ def leaves(tree: Any) -> list[Leaf]:
 
 
 def _leaves(tree: Any, path: Path, above: About) -> Iterator[Leaf]:
-    hints, about = typing.get_type_hints(type(tree)), abouts(type(tree))
+    hints, about = type_hints(type(tree)), abouts(type(tree))
     for name in part_fields(tree):
         value, here = getattr(tree, name), about[name]
         here = here._replace(group=here.group or above.group, population=here.population or above.population)
@@ -63,6 +64,9 @@ def _leaves(tree: Any, path: Path, above: About) -> Iterator[Leaf]:
             yield from _leaves(value, (*path, name), here._replace(group=group))
         else:
             yield Leaf(name, (*path, name), hints[name], value, here)
+
+
+type_hints = functools.cache(typing.get_type_hints)
 
 
 def places(tree: Any, path: Path = ()) -> dict[Path, str]:
