@@ -54,6 +54,9 @@ class Echoing(Torso):
     def __call__(self, features):
         return nn.Dense(self.batch_size)(flatten_features(features))
 
+class Ranged(Torso):
+    value_min: float = 3.0
+
 @struct.dataclass
 class Seeded(DQNHParams):
     seed: float = 0.5
@@ -142,6 +145,7 @@ def test_every_help_text_is_one_whole_sentence():
 
 
 def test_every_setting_has_a_group_and_every_number_a_limit():
+    assert parts.PART_ABOUT.keys() == parts.PARTS.keys()
     for leaf in every_leaf():
         assert leaf.about.group in GROUPS, leaf
         assert leaf.limit is not None or leaf.annotation not in (int, float), leaf
@@ -200,6 +204,11 @@ def test_an_ambiguous_name_is_refused_with_both(own, monkeypatch, capsys):
     flags = ("train", "double", "--torso", "own_named:Echoing")
     line = refusal(capsys, *flags, "--batch-size", "8")
     assert line == "rollax: --batch-size is ambiguous; say --torso.batch-size or --choices.batch-size"
+
+
+def test_what_an_environment_asks_does_not_meet_a_field_of_the_users_own(own):
+    made: Any = make_experiment("c51", env="Acrobot-v1", torso=own.Ranged())
+    assert (made.choices.head.value_min, made.choices.torso.value_min) == (-100.0, 3.0)
 
 
 def test_each_of_two_is_set_by_its_qualified_name(own):
@@ -271,6 +280,20 @@ def test_what_an_agent_has_not_is_said(capsys):
     assert refusal(capsys, "list", "--gamma") == "rollax: --gamma is no flag; --help-all shows all"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "double", "--steps", "abc"), "Error parsing --steps: invalid literal for int() with base 10: 'abc'"),
+        (("train", "double", "--loss", "l2"), "invalid choice 'l2' for argument '--loss'"),
+        (("train", "double", "--learning-rate"), "learning_rate=() holds no number"),
+        (("train", "double", "again"), "Unrecognized options: again"),
+        (("resume",), "Missing from rollax resume: STR run-dir (required)"),
+    ],
+)
+def test_a_wrong_value_costs_one_line(arguments, message, capsys):
+    assert refusal(capsys, *arguments).startswith(f"rollax: {message}")
+
+
 def test_the_table_of_other_names_leads_to_settings():
     known = {leaf.path[-1] for leaf in every_leaf()} | {"run_dir", "device"}
     assert set(FOREIGN) <= known
@@ -313,6 +336,7 @@ def exploring(monkeypatch):
 def test_a_part_may_lie_below_hparams(exploring):
     made = with_numbers(exploring="halving", half_life=[10, 20], learning_rate=0.5)
     assert parts_of(made)["exploring"] == "halving"
+    assert {leaf.about.group for leaf in leaves(made) if "exploring" in leaf.path} == {"exploration"}
     assert made.hparams.exploring == Halving(half_life=cast(Any, (10, 20)))
     data = to_json(made)
     assert data["hparams"]["exploring"] == {"part": "halving", "epsilon": 0.5, "half_life": [10, 20]}
@@ -344,6 +368,10 @@ def test_files_of_an_earlier_version_are_read():
         assert made.agent == data["agent"]
         values = {leaf.path[-1]: leaf.value for leaf in leaves(made)}
         flat = dict(numbers(data))
+        # What a part has now that these do not need said nothing then.
+        nothing = {"epsilon_decay": 0.0, "sync_period": 0, "loss_weight": 1.0}
+        gone = {name: flat.pop(name) for name in nothing if name in flat and name not in values}
+        assert all(value == nothing[name] for name, value in gone.items()), path
         assert flat.keys() - values.keys() == set(), path
         for name, value in flat.items():
             assert values[name] == (tuple(value) if isinstance(value, list) else value), (path, name)
@@ -392,7 +420,7 @@ def test_help_shows_common_settings_first_and_help_all_the_rest(name, capsys, mo
 
 def test_help_shows_a_setting_of_the_users_own(own, capsys):
     text = shown(capsys, "train", "double", "--torso", "own_named:Echoing", "--help")
-    assert "--torso.batch-size INT" in text
+    assert "--torso.batch-size INT" in text[text.index("\nNetwork\n") : text.index("\nExploration\n")]
     assert "--torso.quiet, --torso.no-quiet" in text
 
 
@@ -435,4 +463,4 @@ def test_no_two_shapes_are_alike():
 
 def test_the_list_shows_scores(capsys):
     assert run_command("list", []) == 0
-    assert re.search(r"double/CartPole-v1 +500\.0 on each of ten seeds, two cores", capsys.readouterr().out)
+    assert re.search(r"double/CartPole-v1 +500\.0 on each of ten seeds \(two cores", capsys.readouterr().out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import importlib
 import inspect
 import math
@@ -82,6 +83,7 @@ def setting(
     return dataclasses.field(default=default, metadata={KEY: about})
 
 
+@functools.cache
 def abouts(kind: type) -> dict[str, About]:
     """What belongs to each field of a dataclass.  One that overrides only a default inherits the rest."""
     collected: dict[str, About] = {}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
+import io
+import re
 import types
 import typing
 from collections.abc import Iterable, Sequence
@@ -134,10 +137,9 @@ def parse_experiment(
         frozen=True,
         kw_only=True,
     )
-    parsed = tyro.cli(form, prog=program, args=flags)
-    numbers = {leaf.path: field for leaf, field in zip(settings, list(fields)[len(held) :], strict=True)}
-    given = {".".join(path): getattr(parsed, field) for path, field in numbers.items()}
-    changed = {name: value for name, value in given.items() if value != known[tuple(name.split("."))].default}
+    parsed = parsed_by_tyro(form, flags, program)
+    given = zip(settings, [getattr(parsed, field) for field in fields][len(held) :], strict=True)
+    changed = {leaf.name: value for leaf, value in given if value != known[leaf.path].default}
     return with_values(start, changed), parsed
 
 
@@ -145,7 +147,19 @@ def parse(form: Any, flags: Sequence[str], program: str, text: str) -> Any:
     """The options of a command that takes no experiment."""
     known = flags_of(form)
     answer_help(flags, program, text, known)
-    return tyro.cli(form, prog=program, args=canonical(flags, known, []))
+    return parsed_by_tyro(form, canonical(flags, known, []), program)
+
+
+def parsed_by_tyro(form: Any, flags: Sequence[str], program: str) -> Any:
+    """The form as flags fill it.  Raises ConfigError, in a line, where tyro would show a box with a title."""
+    shown = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+            return tyro.cli(form, prog=program, args=flags)
+    except SystemExit:
+        text = re.sub("[│╭╮╰╯]", " ", shown.getvalue())
+        _, reason, *_ = (" ".join(block.split()) for block in re.split("[-─]{9,}", text))
+        raise ConfigError(f"{reason.rstrip('.')}; see {program} --help") from None
 
 
 def flags_of(options: Any) -> list[Flag]:

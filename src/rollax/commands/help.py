@@ -71,7 +71,8 @@ def help_text(program: str, text: str, flags: Sequence[Flag], *, everything: boo
     for flag in seen:
         groups.setdefault(flag.about.group or ("arguments" if flag.positional else "flags"), []).append(flag)
     known = [*GROUPS[: GROUPS.index("agent") + 1], *sorted(groups.keys() - set(GROUPS)), *GROUPS]
-    lines = [f"usage: {program} [flags]", "", *textwrap.wrap(text, width)]
+    arguments = [flag.usage for flag in flags if flag.positional]
+    lines = [" ".join(["usage:", program, *arguments, "[flags]"]), "", *textwrap.wrap(text, width)]
     for group in dict.fromkeys(name for name in known if name in groups):
         lines += ["", TITLES.get(group, group.capitalize())]
         lines += [line for flag in groups[group] for line in flag_lines(flag, width)]

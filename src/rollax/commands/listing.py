@@ -26,7 +26,10 @@ def list_command(arguments: list[str]) -> int:
     from rollax.experiment.presets import PRESETS
 
     groups = {"agents": list(AGENTS), "environments": registry.names(), "presets": list(PRESETS)}
-    scores = {name: ", ".join(filter(None, (preset.score, preset.machine))) for name, preset in PRESETS.items()}
+    scores = {
+        name: f"{preset.score} ({preset.machine})" if preset.machine else preset.score
+        for name, preset in PRESETS.items()
+    }
     if options.json:
         print(json.dumps(groups | {"scores": scores}))
         return 0

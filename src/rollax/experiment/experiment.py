@@ -15,7 +15,7 @@ from rollax.envs import registry
 from rollax.errors import ConfigError
 from rollax.experiment.parts import PARTS
 from rollax.experiment.presets import ENVIRONMENTS, known_as, preset_for
-from rollax.experiment.tree import leaves, read_into, value_at, with_leaves, with_parts
+from rollax.experiment.tree import leaves, matching, read_into, value_at, with_leaves, with_parts
 from rollax.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit, name_of, setting
 
 MAIN_AGENT, MAIN_ENV, MAIN_SEEDS = "double", "CartPole-v1", 10
@@ -203,7 +203,9 @@ def make_experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: 
     check_names(tree)
     given = {name for name in values.keys() - rest.keys() if not isinstance(values[name], str)}
     slots = {name.split(".")[-1] for name in given}
-    fitting = {leaf.name for leaf in leaves(tree) if not slots.intersection(leaf.path)} - chosen.keys()
+    free = [leaf.path for leaf in leaves(tree) if not slots.intersection(leaf.path)]
+    decided = {path for name in chosen for path in matching(name, free)}
+    fitting = {name for name in asked if set(matching(name, free)) - decided}
     tree = with_values(tree, {name: value for name, value in asked.items() if name in fitting})
     return with_values(tree, rest)
 

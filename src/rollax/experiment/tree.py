@@ -7,6 +7,7 @@ several share names none of them, and is refused where it is used.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import typing
 from collections import Counter
@@ -17,7 +18,7 @@ from flax import linen as nn
 
 from rollax.errors import ConfigError, did_you_mean
 from rollax.experiment.foreign import name_here
-from rollax.experiment.parts import OWN_PARTS, PARTS, fit_for, other_part, part_fields, part_name, part_of
+from rollax.experiment.parts import OWN_PARTS, PART_ABOUT, PARTS, fit_for, other_part, part_fields, part_name, part_of
 from rollax.settings import About, Limit, abouts, is_own
 
 Path = tuple[str, ...]
@@ -54,14 +55,18 @@ def leaves(tree: Any) -> list[Leaf]:
 
 
 def _leaves(tree: Any, path: Path, above: About) -> Iterator[Leaf]:
-    hints, about = typing.get_type_hints(type(tree)), abouts(type(tree))
+    hints, about = type_hints(type(tree)), abouts(type(tree))
     for name in part_fields(tree):
         value, here = getattr(tree, name), about[name]
         here = here._replace(group=here.group or above.group, population=here.population or above.population)
         if dataclasses.is_dataclass(value):
-            yield from _leaves(value, (*path, name), here)
+            group = PART_ABOUT[name].group if name in PARTS else here.group
+            yield from _leaves(value, (*path, name), here._replace(group=group))
         else:
             yield Leaf(name, (*path, name), hints[name], value, here)
+
+
+type_hints = functools.cache(typing.get_type_hints)
 
 
 def places(tree: Any, path: Path = ()) -> dict[Path, str]:

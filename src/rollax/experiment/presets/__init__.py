@@ -9,7 +9,8 @@ from rollax.experiment.presets.preset import Preset, Values
 FAMILIES = (classic_control, minatar, hackmatrix, treasurehunt, atari)
 # By `agent/environment`, or by the agent alone for wherever it has no other.
 PRESETS: dict[str, Preset] = {name: preset for family in FAMILIES for name, preset in family.PRESETS.items()}
-# What an environment asks of every agent that has the field: pictures, and the range of its discounted returns.
+# What an environment asks of every agent that has the field: pictures, and the range of its discounted returns.  The
+# names are qualified, since these apply beside parts of the user's own.
 ENVIRONMENTS: dict[str, Values] = {name: asked for family in FAMILIES for name, asked in family.ENVIRONMENTS.items()}
 
 

@@ -59,10 +59,10 @@ PRESETS: dict[str, Preset] = {
 ENVIRONMENTS: dict[str, Values] = {
     "ALE": {
         "torso": "nature",
-        "value_min": -10.0,
-        "value_max": 10.0,
-        "evaluation_epsilon": 0.01,
-        "eval_episodes": 30,
-        "max_episode_steps": 27_000,
+        "head.value_min": -10.0,
+        "head.value_max": 10.0,
+        "choices.evaluation_epsilon": 0.01,
+        "record.eval_episodes": 30,
+        "record.max_episode_steps": 27_000,
     },
 }

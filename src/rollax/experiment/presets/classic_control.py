@@ -47,7 +47,10 @@ RANDOM_START: Values = {"epsilon_start": 1.0, **falling_epsilon(60_000.0, end=0.
 PRIORITIZED: Values = {"importance_steps": 409_600.0}
 # Quantiles are quantiles only with a small kappa; larger batches make up for gradients that are smaller then.
 QUANTILE: Values = WIDE | {"huber_kappa": 1.0, "batch_size": 128, "target_period": 50}
-SUPPORT: Values = {"value_min": 0.0, "value_max": 100.0}  # 500 rewards of 1 at a discount of 0.99 are worth 99.3
+SUPPORT: Values = {
+    "head.value_min": 0.0,
+    "head.value_max": 100.0,
+}  # 500 rewards of 1 at a discount of 0.99 are worth 99.3
 RAINBOW: Values = {
     **NOISY,
     **PRIORITIZED,
@@ -139,6 +142,5 @@ PRESETS: dict[str, Preset] = {
 }
 ENVIRONMENTS: dict[str, Values] = {
     "CartPole-v1": SUPPORT,
-    "Acrobot-v1": {"value_min": -100.0, "value_max": 0.0},
-    "MountainCar-v0": {"value_min": -100.0, "value_max": 0.0},
+    **{name: {"head.value_min": -100.0, "head.value_max": 0.0} for name in ("Acrobot-v1", "MountainCar-v0")},
 }

@@ -36,4 +36,4 @@ PRESETS: dict[str, Preset] = {
         PPO, "101.58 over three seeds; 67.30 with --no-undo-across-stages, as it was trained", H200
     ),
 }
-ENVIRONMENTS: dict[str, Values] = {"HackMatrix-v0": {"torso": "hackmatrix", "max_episode_steps": 2_000}}
+ENVIRONMENTS: dict[str, Values] = {"HackMatrix-v0": {"torso": "hackmatrix", "record.max_episode_steps": 2_000}}

@@ -63,5 +63,5 @@ PRESETS: dict[str, Preset] = {
     for game in GAMES
 }
 ENVIRONMENTS: dict[str, Values] = {
-    f"{game}-MinAtar": {"torso": "minatar", "value_min": 0.0, "value_max": 20.0} for game in GAMES
+    f"{game}-MinAtar": {"torso": "minatar", "head.value_min": 0.0, "head.value_max": 20.0} for game in GAMES
 }
