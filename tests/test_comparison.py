@@ -174,9 +174,10 @@ def test_both_worlds_have_the_same_rules(variant):
 )
 def test_both_memories_give_the_same_windows(choices):
     spec = rollax.envs.registry.make("TreasureHunt-v0").spec(1, 20)
-    ours, theirs = choices.init(spec), NumpyReplay(choices, 5, 125)
-    add = jax.jit(lambda state, rollout: choices.add(state, rollout, spec))
-    windows = jax.jit(lambda state, start: choices.windows(state, start, 5, 0.9))
+    buffer = choices.build(spec)
+    ours, theirs = buffer.init(), NumpyReplay(choices, 5, 125)
+    add = jax.jit(buffer.add)
+    windows = jax.jit(lambda state, start: buffer.windows(state, start, 0.9))
     rng = np.random.default_rng(0)
     for _ in range(8):
         frames, action = rng.random((20, 125), np.float32), rng.integers(0, 4, 20)
@@ -192,7 +193,7 @@ def test_both_memories_give_the_same_windows(choices):
         )
         for turn in range(20):
             theirs.add(frames[turn], int(action[turn]), float(reward[turn]), last=bool(last[turn]))
-        count = int(choices.num_windows(ours, 5))
+        count = int(buffer.num_windows(ours))
         assert (int(ours.row), int(ours.size), count) == (theirs.row, theirs.size, theirs.num_windows)
         batch, valid = jax.tree.map(lambda leaf, n=count: leaf[:n], windows(ours, jnp.arange(choices.capacity)))
         drawn = theirs.windows(np.arange(count), 0.9)
@@ -337,5 +338,7 @@ def test_a_mode_that_dies_is_reported_in_one_line(tmp_path):
 def test_what_pytorch_does_not_have_is_refused():
     with pytest.raises(ConfigError, match="double=False has no counterpart in PyTorch; it must be True"):
         settings_of(hunt(double=False))
+    with pytest.raises(ConfigError, match="exploration=.*LinearEpsilon.* has no counterpart in PyTorch"):
+        settings_of(hunt(exploration="linear"))
     with pytest.raises(ConfigError, match="TreasureHunt-v0"):
         settings_of(rollax.make_experiment("irainbow"))

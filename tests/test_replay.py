@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 from host_tools import STACK, Frames
 from probes import Counter, task
+from training_tools import advance, make_program, seed_keys, small, stack_hparams, start
 
 from rollax.envs.protocol import reset_envs, step_envs
+from rollax.experiment.experiment import from_json, make_experiment, to_json
 from rollax.memory.prioritized import PrioritizedReplay
-from rollax.memory.replay import Request
+from rollax.memory.replay import Buffer, Replay, Request, Sample
 from rollax.memory.ring import Batch
 from rollax.memory.rows import Row, pack, unpack
 from rollax.memory.uniform import UniformReplay
@@ -389,3 +392,54 @@ def test_a_limit_draws_from_the_newest_transitions_only():
     assert drawn(10) == {44, 45, 46, 47, 48}  # ten transitions are five steps of two environments
     assert drawn(1_000) == drawn(0)
     assert drawn(1) == {48}
+
+
+# -- of one's own
+
+
+@dataclass(frozen=True)
+class NewestReplay(Replay):
+    """The last transitions of all environments, in order: as little as a replay can be."""
+
+    capacity: int = 64
+
+    def build(self, spec):
+        return NewestBuffer(self.capacity // spec.num_envs, spec)
+
+
+@dataclass(frozen=True)
+class NewestBuffer(Buffer):
+    rows: int
+    spec: EnvSpec
+
+    def init(self):
+        features = jnp.zeros((self.rows, self.spec.num_envs, *self.spec.observation.features.shape))
+        blank = jnp.zeros((self.rows, self.spec.num_envs))
+        return Batch(Observation(features), blank.astype(jnp.int32), blank, blank, Observation(features))
+
+    def add(self, state, rollout):
+        going_on = 1.0 - rollout.terminated
+        new = Batch(rollout.obs, rollout.action, rollout.reward, going_on, rollout.next_obs)
+        return jax.tree.map(lambda old, rows: jnp.concatenate([old, rows])[-self.rows :], state, new)
+
+    def interrupt(self, state, obs):
+        return state
+
+    def sample(self, state, key, request):
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[-request.batch_size :], state)
+        return Sample(flat._replace(discount=flat.discount * request.discount), 1.0, ())
+
+
+def test_a_replay_of_ones_own_learns():
+    """Three methods and `build`; by itself in an experiment, and by its name in the file of one."""
+    made = make_experiment("dqn", replay=NewestReplay(capacity=32), preset="none")
+    assert from_json(to_json(made)) == made
+    program = make_program(task(Counter(), 5), small("dqn", replay=NewestReplay(), batch_size=16))
+    before = start(program, seed_keys(0), stack_hparams(1, learning_rate=0.01), warm_up=4)
+    after = advance(program, before, 8)
+    assert int(after.learner.gradient_steps[0]) == 4
+    moved = [
+        not np.array_equal(*pair)
+        for pair in zip(*(jax.tree.leaves(state.learner.params) for state in (before, after)), strict=True)
+    ]
+    assert all(moved)

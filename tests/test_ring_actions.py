@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,9 +58,7 @@ def test_vectors_come_back_with_their_window(kind, rollout, length, n, capacity,
     add = jax.jit(buffer.add)
     sample = jax.jit(lambda state, key: buffer.sample(state, key, Request(96, DISCOUNT, 1.0)).batch)
     state = buffer.init()
-    for number, taken in zip(
-        range(3 * capacity // (ENVS * rollout) + 4), rollouts(spec, length, truncates), strict=False
-    ):
+    for number, taken in enumerate(islice(rollouts(spec, length, truncates), 3 * capacity // (ENVS * rollout) + 4)):
         state = add(state, taken)
         if (number + 1) * rollout <= n:
             continue

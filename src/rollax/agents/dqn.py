@@ -217,10 +217,10 @@ class DQN(QLearner):
     def draw_all(self, learner: DQNLearner, memory: Any, keys: Key) -> Sample:
         """What each gradient step of an iteration learns from, `[updates, ...]`, if none has changed the memory yet."""
 
-        def one(number: Array, key: Key) -> Sample:
+        def draw(number: Array, key: Key) -> Sample:
             return self.draw(learner._replace(gradient_steps=learner.gradient_steps + number), memory, key)
 
-        return jax.vmap(one)(jnp.arange(self.updates), keys)  # four times as fast as one by one
+        return jax.vmap(draw)(jnp.arange(self.updates), keys)  # four times as fast as one by one
 
     def improve(self, learner: DQNLearner, sample: Sample, key: Key) -> tuple[DQNLearner, Array, Metrics]:
         """The learner after a gradient step, and how wrong it was about each of the sample."""
@@ -246,10 +246,10 @@ class DQN(QLearner):
     def settle_all(self, hparams: DQNHParams, memory: Any, handles: Any, priorities: Array) -> Any:
         """The same for the samples of all gradient steps of an iteration, `[updates, ...]`, one after the other."""
 
-        def one(memory: Any, told: tuple[Any, Array]) -> tuple[Any, None]:
-            return self.settle(hparams, memory, *told), None
+        def settle(memory: Any, result: tuple[Any, Array]) -> tuple[Any, None]:
+            return self.settle(hparams, memory, *result), None
 
-        return jax.lax.scan(one, memory, (handles, priorities))[0]
+        return jax.lax.scan(settle, memory, (handles, priorities))[0]
 
     def bellman_error(self, params: Params, learner: DQNLearner, batch: Batch, key: Key) -> BellmanError:
         """One loss and one priority for each transition, whatever a return is made of."""

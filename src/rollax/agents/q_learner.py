@@ -36,7 +36,7 @@ class QLearner(Stepwise):
 
     @property
     def acting(self) -> Any:
-        """How it asks for the values that it acts by: a part of `rollax.agents.acting`."""
+        """How it chooses by its values: a part as in `rollax.agents.acting`."""
         return self.config.acting
 
     @property
