@@ -63,5 +63,5 @@ def test_an_object_in_another_process_keeps_its_state():
 
 
 def test_an_object_that_cannot_be_made_is_one_line():
-    with pytest.raises(ResourceError, match="a world ended: .*there is no module 'no_such_module'"):
+    with pytest.raises(ResourceError, match=r"a world ended: .*there is no module 'no_such_module'"):
         Remote("a world", "no_such_module:World")
