@@ -179,15 +179,13 @@ def act(policy: Policy, scene: Scene, seed: int) -> np.ndarray:
 
 def as_text(task: Task, draw: Drawer, scene: Scene) -> str:
     """A scene for a terminal."""
-    if hasattr(task.env, "text"):
-        shown = task.env.text(scene.state)
-    else:
-        shown = as_blocks(draw(scene.state, scene.obs.features))
-    return with_caption(shown, scene.steps, scene.total)
+    write = getattr(task.env, "text", None)
+    text = write(scene.state) if write else as_blocks(draw(scene.state, scene.obs.features))
+    return with_caption(text, scene.steps, scene.total)
 
 
-def with_caption(shown: str, steps: int, total: float) -> str:
-    return f"{shown}\nstep {steps}   return {total:.2f}"
+def with_caption(text: str, steps: int, total: float) -> str:
+    return f"{text}\nstep {steps}   return {total:.2f}"
 
 
 def as_blocks(picture: np.ndarray, columns: int = 72) -> str:

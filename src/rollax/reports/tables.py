@@ -9,7 +9,7 @@ import numpy as np
 
 from rollax.experiment.parts import PART_HELP
 from rollax.programs.plan import memory_size
-from rollax.reports.runs import Group, Run, differing, shown
+from rollax.reports.runs import Group, Run, differing, value_text
 from rollax.reports.scales import scale_of
 from rollax.rules.aggregates import bootstrap
 from rollax.runs.console import duration
@@ -98,7 +98,7 @@ def differences_section(runs: Sequence[Run]) -> str:
     names = differing(runs)
     if len(runs) < 2 or not names:
         return ""
-    rows = [[name, *(shown(run.settings[name]) if name in run.settings else "" for run in runs)] for name in names]
+    rows = [[name, *(value_text(run.settings[name]) if name in run.settings else "" for run in runs)] for name in names]
     header = ["setting", *(run.name for run in runs)]
     shown_at_once = len(rows) <= LONG_TABLE
     content = boxed(table(header, rows)) if shown_at_once else folded(f"{len(rows)} settings", table(header, rows))
@@ -140,10 +140,11 @@ def machine_section(runs: Sequence[Run]) -> str:
 def settings_section(runs: Sequence[Run]) -> str:
     apart = set(differing(runs))
     header = ["setting", "value", "what it is"]
-    told = PART_HELP | {leaf.name: leaf.help for run in runs for leaf in run.leaves}
+    helps = PART_HELP | {leaf.name: leaf.help for run in runs for leaf in run.leaves}
     tables = [
         folded(
-            run.name, table(header, [[name, shown(value), told[name]] for name, value in run.settings.items()], apart)
+            run.name,
+            table(header, [[name, value_text(value), helps[name]] for name, value in run.settings.items()], apart),
         )
         for run in runs
     ]
