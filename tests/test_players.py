@@ -15,7 +15,8 @@ from rollax.envs.check import check_environment
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError
 from rollax.programs.plan import make_plan
-from rollax.reports.films import play, watch
+from rollax.reports.films import watch
+from rollax.reports.playing import play
 from rollax.types import Observation
 
 SMALL: Any = {

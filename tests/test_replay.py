@@ -14,7 +14,8 @@ from probes import Counter, task
 from training_tools import advance, make_program, seed_keys, small, stack_hparams, start
 
 from rollax.envs.protocol import reset_envs, step_envs
-from rollax.experiment.experiment import from_json, make_experiment, to_json
+from rollax.experiment.experiment import from_json, make_experiment
+from rollax.experiment.tree import to_json
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Buffer, Replay, Request, Sample
 from rollax.memory.ring import Batch

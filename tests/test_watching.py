@@ -15,7 +15,8 @@ from rollax.envs.hackmatrix import HackMatrix
 from rollax.envs.hackmatrix.drawing import ACTION_NAMES, KEYS
 from rollax.envs.pictures import drawer_of
 from rollax.errors import ConfigError
-from rollax.reports.films import Ending, as_blocks, play, watch
+from rollax.reports.films import Ending, as_blocks, watch
+from rollax.reports.playing import play
 
 BUSY = {
     "player": {"row": 2, "col": 2, "credits": 5},

@@ -102,7 +102,7 @@ def play_command(arguments: list[str]) -> int:
     options = parse(Play, arguments, "rollax play", "Play an environment yourself: a key for each action, Q to leave.")
     if not 0 <= options.seed < 2**32:
         raise ConfigError(f"seed={options.seed} must be in [0, 4294967295]")
-    from rollax.reports.films import play
+    from rollax.reports.playing import play
 
     print(ending_line(play(options.env, seed=options.seed)))
     return 0

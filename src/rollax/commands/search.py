@@ -63,12 +63,12 @@ def sweep_command(arguments: list[str]) -> int:
     text = "Train many settings in one compiled program: random search, successive halving, population-based training."
     experiment, flags = searched(arguments, SweepFlags, "sweep", text)
     from rollax.search.space import read_space
-    from rollax.search.sweep import sweep, told
+    from rollax.search.sweep import settings_text, sweep
 
     space = read_space(experiment, flags.search, flags.space)
     folder = search_folder(flags, f"sweep_{experiment.agent}_{experiment.env}")
     found = sweep(experiment, space, flags.method, flags.settings, flags.rungs, folder, speaker(flags))
-    print(f"Best: {found.score:.1f} with {told(found.best)}")
+    print(f"Best: {found.score:.1f} with {settings_text(found.best)}")
     print(f"Train it: rollax train --config {folder / 'best.json'}")
     return 0
 
@@ -81,8 +81,9 @@ def tune_command(arguments: list[str]) -> int:
         raise ConfigError("tune needs Optuna: pip install 'rollax[tune]'")
     from rollax.runs.folder import plain_name
     from rollax.search.space import read_space
-    from rollax.search.sweep import told
-    from rollax.search.tune import Settings, tune
+    from rollax.search.study import Settings
+    from rollax.search.sweep import settings_text
+    from rollax.search.tune import tune
 
     space = read_space(experiment, flags.search, flags.space)
     if flags.trials < 1 or flags.batch < 1:
@@ -91,7 +92,7 @@ def tune_command(arguments: list[str]) -> int:
     folder = Path(flags.out or Path("runs") / f"tune_{plain_name(f'{experiment.agent}_{experiment.env}')}")
     found = tune(experiment, space, settings, flags.storage, folder, speaker(flags))
     print(f"{found.finished} trials in {found.seconds:.0f} s, {found.programs} programs; {folder / 'study.png'}")
-    print(f"Best: {found.score:.1f} with {told(found.best)}")
+    print(f"Best: {found.score:.1f} with {settings_text(found.best)}")
     print(f"Train it: rollax train --config {folder / 'best.json'}")
     return 0
 

@@ -1,10 +1,9 @@
-"""Looking at games: a trained agent's, drawn in the terminal and as a moving picture, and one's own at the keyboard."""
+"""Watching a trained agent play: episodes as scenes, drawn in the terminal and as a moving picture."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.envs import registry
 from rollax.envs.pictures import Drawer, drawer_of
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError, EnvError
@@ -74,9 +72,6 @@ def _plain(info: dict[str, Any]) -> dict[str, Any]:
     return {name: np.asarray(value).item() for name, value in info.items() if getattr(value, "shape", None) == ()}
 
 
-# -- a trained agent
-
-
 def watch(
     run_dir: str | Path,
     *,
@@ -131,9 +126,7 @@ class Shot(NamedTuple):
 def animation(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | Ending]:
     """An episode of an environment in JAX."""
     task = policy.task
-    draw = drawer_of(task)
-    if draw is None:
-        raise ConfigError(f"env={name!r} cannot be drawn; give it a method picture(state)")
+    draw = drawer_for(task, name)
     for moment in episode(task, player_of(policy, seed), seed, most):
         if isinstance(moment, Ending):
             yield moment
@@ -172,6 +165,14 @@ def film(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | End
         yield Ending(total, most, False, {"left": f"after {most} steps, before its end"})
 
 
+def drawer_for(task: Task, name: str) -> Drawer:
+    """How to draw an environment.  Raises ConfigError where nobody knows."""
+    draw = drawer_of(task)
+    if draw is None:
+        raise ConfigError(f"env={name!r} cannot be drawn; give it a method picture(state)")
+    return draw
+
+
 def player_of(policy: Policy, seed: int) -> Callable[[Scene], np.ndarray]:
     """Who chooses the actions of an episode: the policy, with what it remembers from one scene to the next."""
     carry = policy.start()
@@ -190,15 +191,13 @@ def player_of(policy: Policy, seed: int) -> Callable[[Scene], np.ndarray]:
 
 def as_text(task: Task, draw: Drawer, scene: Scene) -> str:
     """A scene for a terminal."""
-    if hasattr(task.env, "text"):
-        shown = task.env.text(scene.state)
-    else:
-        shown = as_blocks(draw(scene.state, scene.obs.features))
-    return with_caption(shown, scene.steps, scene.total)
+    write = getattr(task.env, "text", None)
+    text = write(scene.state) if write else as_blocks(draw(scene.state, scene.obs.features))
+    return with_caption(text, scene.steps, scene.total)
 
 
-def with_caption(shown: str, steps: int, total: float) -> str:
-    return f"{shown}\nstep {steps}   return {total:.2f}"
+def with_caption(text: str, steps: int, total: float) -> str:
+    return f"{text}\nstep {steps}   return {total:.2f}"
 
 
 def as_blocks(picture: np.ndarray, columns: int = 72) -> str:
@@ -259,74 +258,3 @@ def save_animation(frames: list[np.ndarray], target: Path, frames_per_second: in
     except (OSError, ValueError) as error:
         raise ConfigError(f"out={target} cannot be written: {error}") from error
     return target
-
-
-# -- a person
-
-
-def play(name: str, *, seed: int = 0, keyboard: TextIO = sys.stdin, screen: TextIO = sys.stdout) -> Ending:
-    """Lets a person play an episode: a key for each action, `Q` to leave.  Without a terminal keys come from lines."""
-    task = registry.make_inside(name)
-    draw = drawer_of(task)
-    if draw is None:
-        raise ConfigError(f"env={name!r} cannot be drawn; give it a method picture(state)")
-    if task.players:
-        raise ConfigError(
-            f"env={name!r} has {task.players} players, and a keyboard is for one; watch a run of it instead"
-        )
-    keys, names = action_keys(task)
-    live = keyboard.isatty()
-    pressed = key_presses(keyboard)
-
-    def choose(scene: Scene) -> int | None:
-        legal = np.ones(task.num_actions, bool) if scene.obs.legal is None else np.asarray(scene.obs.legal)
-        offered = "  ".join(f"{keys[i] if keys[i] != ' ' else 'space'}:{names[i]}" for i in np.flatnonzero(legal))
-        print((CLEAR if live else "") + as_text(task, draw, scene), file=screen)
-        print(f"legal: {offered}   (Q leaves)", file=screen, flush=True)
-        for key in pressed:
-            if key == "Q":
-                return None
-            if key in keys and legal[keys.index(key)]:
-                return keys.index(key)
-            print(f"{key!r} is not legal here", file=screen, flush=True)
-        return None
-
-    ending = None
-    for moment in episode(task, choose, seed, most=sys.maxsize):
-        ending = moment
-    assert isinstance(ending, Ending)
-    return ending
-
-
-def action_keys(task: Task) -> tuple[str, tuple[str, ...]]:
-    """A key and a name for each action: the environment's own, or the letters in order."""
-    keys = getattr(task.env, "keys", "0123456789abcdefghijklmnopqrstuvwxyz"[: task.num_actions])
-    if len(keys) < task.num_actions:
-        raise ConfigError(
-            f"there are {task.num_actions} actions and only {len(keys)} keys; give the environment `keys`"
-        )
-    return keys, getattr(task.env, "action_names", tuple(f"action {i}" for i in range(task.num_actions)))
-
-
-def key_presses(keyboard: TextIO) -> Iterator[str]:
-    """Keys as they are pressed; arrows count as w, s, a and d."""
-    if not keyboard.isatty():
-        for line in keyboard:
-            yield from line.rstrip("\n")
-        return
-    import termios
-    import tty
-
-    descriptor = keyboard.fileno()
-    before = termios.tcgetattr(descriptor)
-    try:
-        tty.setcbreak(descriptor)
-        while True:
-            key = keyboard.read(1)
-            if key == "\x1b":
-                key = {"[A": "w", "[B": "s", "[D": "a", "[C": "d"}.get(keyboard.read(2), "")
-            if not key:
-                return
-            yield key
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

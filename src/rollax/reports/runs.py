@@ -89,9 +89,9 @@ def read_runs(run_dirs: Sequence[Path | str]) -> list[Run]:
         raise ConfigError("at least one run folder is needed, as in `rollax report runs/mine`")
     paths = [Path(path) for path in run_dirs]
     names = [path.resolve().name for path in paths]
-    shown = [name if names.count(name) == 1 else str(path) for name, path in zip(names, paths, strict=True)]
+    unique = [name if names.count(name) == 1 else str(path) for name, path in zip(names, paths, strict=True)]
     runs, problems = [], []
-    for name, path in zip(shown, paths, strict=True):
+    for name, path in zip(unique, paths, strict=True):
         run = Run(name, Result(path))
         try:
             if not run.result.curves:
@@ -112,12 +112,12 @@ def groups_of(runs: Sequence[Run]) -> list[Group]:
     for run in runs:
         alike = [other for other in runs if (other.agent, other.env) == (run.agent, run.env)]
         apart = [name for name in differing(alike) if name in run.settings and name not in run.incidental]
-        told = [f"{name}={shown(run.settings[name])}" for name in apart if name not in run.varied]
+        told = [f"{name}={value_text(run.settings[name])}" for name in apart if name not in run.varied]
         same = [other for other in alike if other is not run and set(differing([run, other])) <= run.incidental]
         base = ", ".join([run.agent, *told]) + (f" ({run.name})" if same else "")
         settings: dict[str, list[int]] = {}
         for index, member in enumerate(population(run.result.experiment)):
-            own = "".join(f", {name}={shown(member.hparams[name])}" for name in run.varied)
+            own = "".join(f", {name}={value_text(member.hparams[name])}" for name in run.varied)
             settings.setdefault(base + own, []).append(index)
         found += [Group(method, run, tuple(members)) for method, members in settings.items()]
     return found
@@ -129,8 +129,8 @@ def differing(runs: Sequence[Run]) -> list[str]:
     return [name for name in names if len({json.dumps(run.settings.get(name)) for run in runs}) > 1]
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A setting as it is written in a label or a cell."""
     if isinstance(value, tuple | list):
-        return " ".join(map(shown, value)) or "none"
+        return " ".join(map(value_text, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rollax.experiment.parts import PART_ABOUT
 from rollax.programs.machine import memory_size
-from rollax.reports.runs import Group, Run, differing, shown
+from rollax.reports.runs import Group, Run, differing, value_text
 from rollax.reports.scales import scale_of
 from rollax.rules.aggregates import bootstrap
 from rollax.runs.console import duration
@@ -98,7 +98,7 @@ def differences_section(runs: Sequence[Run]) -> str:
     names = differing(runs)
     if len(runs) < 2 or not names:
         return ""
-    rows = [[name, *(shown(run.settings[name]) if name in run.settings else "" for run in runs)] for name in names]
+    rows = [[name, *(value_text(run.settings[name]) if name in run.settings else "" for run in runs)] for name in names]
     header = ["setting", *(run.name for run in runs)]
     shown_at_once = len(rows) <= LONG_TABLE
     content = boxed(table(header, rows)) if shown_at_once else folded(f"{len(rows)} settings", table(header, rows))
@@ -144,7 +144,7 @@ def settings_section(runs: Sequence[Run]) -> str:
     for run in runs:
         helps = {leaf.name: leaf.help for leaf in run.leaves}
         helps |= {name: PART_ABOUT[name.split(".")[-1]].help for name in run.settings if name not in helps}
-        rows = [[name, shown(value), helps[name]] for name, value in run.settings.items()]
+        rows = [[name, value_text(value), helps[name]] for name, value in run.settings.items()]
         tables.append(folded(run.name, table(header, rows, apart)))
     return section("Hyper-parameters", *tables)
 

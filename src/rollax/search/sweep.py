@@ -82,7 +82,7 @@ def sweep(
             rows.append(Row(step, setting, dict(numbers[place]), float(scores[place]), status))
         write_text(folder / "trials.csv", as_csv(space, rows))
         best = order[0]
-        say(f"step {step:,}: {len(running)} settings, best {scores[best]:.1f} with {told(numbers[best])}")
+        say(f"step {step:,}: {len(running)} settings, best {scores[best]:.1f} with {settings_text(numbers[best])}")
         if arena.done:
             break
         if method == "halving" and len(stays) < len(running):
@@ -158,7 +158,7 @@ def as_csv(space: Space, rows: list[Row]) -> str:
     return text.getvalue()
 
 
-def told(numbers: dict[str, Any]) -> str:
+def settings_text(numbers: dict[str, Any]) -> str:
     return ", ".join(
         f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in numbers.items()
     )

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.envs.hackmatrix import drawing, observation, scenario, stages, turns
+from rollax.envs.hackmatrix import drawing, observation, scenario, stages, turns, values
 from rollax.envs.hackmatrix.actions import NUM_ACTIONS, act, ends_turn
 from rollax.envs.hackmatrix.board import CELLS
 from rollax.envs.hackmatrix.observation import View
@@ -134,7 +134,7 @@ class HackMatrix:
 
     def internals(self, state: State) -> dict[str, Any]:
         """The state as plain Python values, hidden ones included."""
-        return scenario.read(state)
+        return values.read(state)
 
     def text(self, state: State) -> str:
         """The game for a terminal."""

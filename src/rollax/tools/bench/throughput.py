@@ -40,7 +40,7 @@ def bench(seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
         for row in measure(seconds):
             row["seconds_in_all"], since = time.perf_counter() - since, time.perf_counter()
             rows.append(row)
-            say(f"{row['part']}, {row['name']}: {shown(row)}")
+            say(f"{row['part']}, {row['name']}: {described(row)}")
     facts = machine()
     return {"machine": facts, "seconds": seconds, "measured": rows, "seconds_in_all": time.perf_counter() - began}
 
@@ -159,7 +159,7 @@ def drawn(key: Any, like: Any) -> Any:
     return jnp.zeros(like.shape, like.dtype) if whole else jax.random.uniform(key, like.shape, like.dtype)
 
 
-def shown(row: dict[str, Any]) -> str:
+def described(row: dict[str, Any]) -> str:
     return f"{figure(row['median'], row)} {row['unit']} ({figure(row['min'], row)} .. {figure(row['max'], row)})"
 
 
