@@ -175,13 +175,13 @@ def test_a_replay_of_frames_is_resumed(tmp_path):
     ("name", "told"),
     [
         pytest.param("Raises", "the joystick came off", marks=pytest.mark.thorough),
-        ("Hangs", "has not answered for 10 s"),
+        ("Hangs", "has not answered for 5 s"),
     ],
 )
 def test_an_environment_that_breaks_exits_with_five(name, told, tmp_path):
     env = f"gymnasium:broken_envs:{name}-v0"
     flags = ["--num-envs", 2, "--rollout-length", 8, "--minibatches", 2, "--hidden", 8, "--checkpoint-seconds", 0]
-    limits = ["--env-seconds", 10, "--chunk-seconds", 0.01, "--steps", 100_000, "--eval-steps", 100_000]
+    limits = ["--env-seconds", 5, "--chunk-seconds", 0.01, "--steps", 100_000, "--eval-steps", 100_000]
     done = command("train", "pqn", "--env", env, *flags, *limits, "--run-dir", tmp_path / "run")
     assert done.returncode == 5, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("rollax:")]

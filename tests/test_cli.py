@@ -125,25 +125,28 @@ def test_an_unknown_flag_is_answered_with_its_neighbours():
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_exit_codes_of_environments_and_resources():
-    assert command("check-env", "probes:nan_observations").returncode == 5
-    done = command("train", "dqn", "--preset", "none", "--seeds", "1000", "--capacity", "2000000000")
-    assert done.returncode == 6
-    assert "--capacity" in done.stderr
+def test_exit_codes_of_environments_and_resources(capsys):
+    assert run_command("check-env", ["probes:nan_observations"]) == 5
+    assert run_command("train", ["dqn", "--preset", "none", "--seeds", "1000", "--capacity", "2000000000"]) == 6
+    assert "--capacity" in capsys.readouterr().err
     done = command("train", "dqn", "--device", "tpu")
     assert done.returncode == 6
     assert done.stderr.startswith("rollax: device=tpu: JAX finds none here; leave it out")
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_list_doctor_and_check_env():
-    listed = json.loads(command("list", "--json").stdout)
+def test_list_doctor_and_check_env(capsys):
+    def answer(*arguments):
+        assert run_command(arguments[0], list(arguments[1:])) == 0
+        return capsys.readouterr().out
+
+    listed = json.loads(answer("list", "--json"))
     assert {"dqn", "double", "dueling", "n_step"} <= set(listed["agents"])
     assert {"CartPole-v1", "Breakout-MinAtar"} <= set(listed["environments"])
-    facts = json.loads(command("doctor", "--json").stdout)
+    facts = json.loads(answer("doctor", "--json"))
     assert facts["backend"] == "cpu"
     assert facts["jax"]
-    assert command("check-env", "probes:Constant").stdout.splitlines()[-1] == "ok"
+    assert answer("check-env", "probes:Constant").splitlines()[-1] == "ok"
 
 
 def test_a_run_is_trained_evaluated_drawn_and_repeated(tmp_path, capsys):
@@ -194,14 +197,13 @@ def test_a_signal_saves_and_exits(tmp_path, number, code):
     assert (folder / "checkpoints" / str(step)).is_dir()
 
 
-def test_two_runs_cannot_share_a_folder(tmp_path):
+def test_two_runs_cannot_share_a_folder(tmp_path, capsys):
     folder = tmp_path / "run"
     process = launch("train", "double", *SMALL, *ENDLESS, "--run-dir", folder)
     try:
         wait_for((folder / "summary.json").exists, process)
-        refused = command("resume", folder)
-        assert refused.returncode == 2
-        assert f"in use by process {process.pid}" in refused.stderr
+        assert run_command("resume", [str(folder)]) == 2
+        assert f"in use by process {process.pid}" in capsys.readouterr().err
     finally:
         process.kill()
         process.wait()

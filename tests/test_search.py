@@ -197,6 +197,7 @@ def study_in(folder):
 def test_a_search_that_is_killed_ends_with_exactly_its_trials(tmp_path):
     """Killed in the middle, the same command takes up what was running; a choice that cannot be is recorded."""
     flags = ["--trials", "8", "--batch", "4", "--rungs", "2", "--search", "capacity=choice:400,402"]
+    flags += ["--confirm", "1"]
     suicide = (
         "import os, signal, sys; from rollax.__main__ import main; from rollax.search.arena import Arena\n"
         "Arena.advance = lambda arena: os.kill(os.getpid(), signal.SIGKILL)\n"
