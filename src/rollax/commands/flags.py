@@ -104,43 +104,52 @@ def parse_experiment(
 ) -> tuple[Any, Any]:
     """The experiment with what flags change, and the options."""
     from rollax.experiment.experiment import with_values
-    from rollax.experiment.parts import PART_ABOUT, PARTS
-    from rollax.experiment.tree import leaves, places, shortest_names
+    from rollax.experiment.tree import leaves
 
     beside = flags_of(options)
-    taken = {flag.name for flag in beside}
-    settings = [leaf for leaf in leaves(start) if leaf.path != ("agent",)]
-    held = places(start)
-    shortest = shortest_names([*(leaf.path for leaf in settings), *held])
-    # A setting that is named like an option of the command has its qualified name here.
-    names = {path: ".".join(path[-2:]) if name in taken else name for path, name in shortest.items()}
-    known: dict[tuple[str, ...], Flag] = {}
-    for path, part in held.items():
-        kind = Literal.__getitem__(tuple({**PARTS[path[-1]], part: None}))
-        known[path] = Flag(names[path], kind, part, PART_ABOUT[path[-1]])
-    for leaf in settings:
-        kind, value = leaf.annotation, leaf.value
-        if leaf.traced:
-            kind = types.GenericAlias(tuple, (kind, ...))
-            value = value if isinstance(value, tuple) else (value,)
-        known[leaf.path] = Flag(names[leaf.path], kind, value, leaf.about)
-    answer_help(flags, program, text, [*known.values(), *beside])
-    flags = canonical(flags, [*known.values(), *beside], list(known))
-    fields = {f"setting_{number}": flag for number, flag in enumerate(known.values())}
+    settings = setting_flags(start, {flag.name for flag in beside})
+    known = [*settings.values(), *beside]
+    answer_help(flags, program, text, known)
+    fields = {path: f"setting_{number}" for number, path in enumerate(settings)}
     form = dataclasses.make_dataclass(
         "Flags",
         [
-            (field, Annotated[flag.kind, tyro.conf.arg(name=flag.name)], dataclasses.field(default=flag.default))
-            for field, flag in fields.items()
+            (fields[path], Annotated[flag.kind, tyro.conf.arg(name=flag.name)], dataclasses.field(default=flag.default))
+            for path, flag in settings.items()
         ],
         bases=(options,),
         frozen=True,
         kw_only=True,
     )
-    parsed = parsed_by_tyro(form, flags, program)
-    given = zip(settings, [getattr(parsed, field) for field in fields][len(held) :], strict=True)
-    changed = {leaf.name: value for leaf, value in given if value != known[leaf.path].default}
-    return with_values(start, changed), parsed
+    parsed = parsed_by_tyro(form, canonical(flags, known, list(settings)), program)
+    values = {path: getattr(parsed, field) for path, field in fields.items()}
+    changed = {path for path, value in values.items() if value != settings[path].default}
+    return with_values(start, {leaf.name: values[leaf.path] for leaf in leaves(start) if leaf.path in changed}), parsed
+
+
+def setting_flags(start: Any, taken: set[str]) -> dict[tuple[str, ...], Flag]:
+    """A flag for each part and each setting of an experiment, by its path; the agent is named before the flags.
+
+    One that is named like an option of the command, which are the names that are taken, has its qualified name.
+    """
+    from rollax.experiment.parts import PART_ABOUT, PARTS
+    from rollax.experiment.tree import leaves, places, shortest_names
+
+    settings = [leaf for leaf in leaves(start) if leaf.path != ("agent",)]
+    held = places(start)
+    shortest = shortest_names([*(leaf.path for leaf in settings), *held])
+    names = {path: ".".join(path[-2:]) if name in taken else name for path, name in shortest.items()}
+    flags: dict[tuple[str, ...], Flag] = {}
+    for path, part in held.items():
+        kind = Literal.__getitem__(tuple({**PARTS[path[-1]], part: None}))
+        flags[path] = Flag(names[path], kind, part, PART_ABOUT[path[-1]])
+    for leaf in settings:
+        kind, value = leaf.annotation, leaf.value
+        if leaf.traced:
+            kind = types.GenericAlias(tuple, (kind, ...))
+            value = value if isinstance(value, tuple) else (value,)
+        flags[leaf.path] = Flag(names[leaf.path], kind, value, leaf.about)
+    return flags
 
 
 def parse(form: Any, flags: Sequence[str], program: str, text: str) -> Any:
