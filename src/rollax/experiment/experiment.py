@@ -21,6 +21,7 @@ from rollax.agents.dqn import DQNConfig, DQNHParams
 from rollax.agents.names import recipe_of
 from rollax.envs import registry
 from rollax.errors import ConfigError, did_you_mean
+from rollax.experiment.old_files import regrouped
 from rollax.experiment.parts import OWN_PARTS, PARTS, fit_for, other_part, part_fields, part_name, part_of
 from rollax.experiment.presets import ENVIRONMENTS, known_as, preset_for
 from rollax.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit, abouts, setting
@@ -318,6 +319,8 @@ def from_json(data: Any) -> Experiment:
     """
     if not isinstance(data, dict):
         raise ConfigError("a configuration is a JSON object, as in a run folder's config.json")
+    if isinstance(data.get("hparams"), dict):
+        data = data | {"hparams": regrouped(data["hparams"])}
     start = in_environment(default_experiment(str(data.get("agent", MAIN_AGENT))), str(data.get("env", MAIN_ENV)))
     problems: list[str] = []
     tree = _read(start, data, "", problems)
