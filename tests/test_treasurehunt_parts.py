@@ -81,3 +81,18 @@ def test_a_single_decision_is_the_same_as_one_of_many(epsilon):
         np.testing.assert_array_equal(action, (2 * drawn[1]).astype(int) if random else best)
         chosen.append(random)
     assert {0.0: not any(chosen), 1.0: all(chosen)}.get(epsilon, 0 < sum(chosen) < 20)
+
+
+@pytest.mark.parametrize(
+    ("agent", "env"), [("irainbow", "TreasureHunt-v0"), ("double", "CartPole-v1"), ("pqn", "CartPole-v1")]
+)
+def test_a_file_from_before_there_were_such_parts_is_read(agent, env):
+    """All numbers beside one another, those that did nothing included."""
+    made = make_experiment(agent, env=env)
+    data = to_json(made)
+    idle = {"epsilon_steps": 25_000.0, "epsilon_decay": 0.0}
+    if agent != "pqn":
+        idle |= {"sync_period": 0, "loss_weight": 1.0}
+    parts = [data["hparams"].pop(slot) for slot in ("exploration", "target", "objective") if slot in data["hparams"]]
+    numbers = {name: value for part in parts for name, value in part.items() if name != "part"}
+    assert from_json(data | {"hparams": data["hparams"] | idle | numbers}) == made

@@ -1,1 +1,1 @@
-"""Pure mathematics: targets, returns, backups, policies, schedules, aggregates."""
+"""Pure mathematics: targets, returns, backups, policies, distributions over actions, schedules, aggregates."""
