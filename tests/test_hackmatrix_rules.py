@@ -26,7 +26,7 @@ EVERY, STEPS, SCENARIOS = (1, 100_000, 15) if THOROUGH else (10, 8_000, 4)
 @pytest.fixture(scope="module")
 def programs():
     """The vmapped functions, compiled once: a step of every game, and what each shows."""
-    fast = {"xla_backend_optimization_level": 3}  # these run long enough
+    fast = {"xla_backend_optimization_level": 3} if THOROUGH else None  # then they run long enough
     step = jax.jit(jax.vmap(GAME.step_without_reset), compiler_options=fast)
     look = jax.jit(jax.vmap(lambda state: (GAME.observe(state), GAME.legal(state))), compiler_options=fast)
     new = jax.jit(jax.vmap(GAME.reset_state))

@@ -59,6 +59,7 @@ def test_a_run_compiles_each_program_exactly_once(tmp_path):
     assert {name: names.count(name) for name in programs.NAMES} == dict.fromkeys(programs.NAMES, 1)
 
 
+@pytest.mark.thorough  # the same of the program alone: test_a_chunk_moves_nothing_between_host_and_device
 def test_a_chunk_makes_no_transfer_that_is_not_asked_for():
     """The state stays on the device: per chunk two numbers go in, and the rows that are fetched come out."""
     plan = small_plan()

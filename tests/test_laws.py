@@ -218,6 +218,7 @@ def test_a_chunk_updates_its_state_in_place(kind, members, cartpole):
     assert memory.temp_size_in_bytes < 0.1 * nbytes(state.memory)
 
 
+@pytest.mark.thorough  # a run with its checkpoints: test_a_run_compiles_each_program_exactly_once
 def test_each_program_is_compiled_once(cartpole, tmp_path):
     """A run of many chunks compiles its four programs and nothing that grows with the number of chunks."""
     import logging
