@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from rollax.agents.base import Agent, Recipe
+from rollax.agents.base import Agent, AgentConfig, Recipe
 from rollax.types import Decision, EnvSpec
 
 
@@ -19,15 +19,9 @@ class HParams:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(AgentConfig):
     def build(self, spec: EnvSpec) -> Counting:
         return Counting(spec)
-
-    def problems(self, spec: EnvSpec) -> list[str]:
-        return []
-
-    def least_warm_up(self, spec: EnvSpec) -> int:
-        return 0
 
 
 class Learner(NamedTuple):

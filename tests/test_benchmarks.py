@@ -26,6 +26,8 @@ Nature update, batch 32, uint8: nn.Conv {345.6:.1f} ms, rollax {98.7:.1f} ms, ra
 
 def script(name):
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -134,7 +134,7 @@ def test_an_agent_in_order_passes_the_check(name, tmp_path):
 def test_what_does_not_go_together_is_refused(debug, changes, message):
     experiment = rollax.make_experiment("double", **({"env": "probes:constant"} | SMALL | changes))
     with pytest.raises(ConfigError, match=message):
-        debug.plan(experiment)
+        make_plan(experiment, debug=debug)
 
 
 def test_the_command_answers_in_one_line(tmp_path, capsys):

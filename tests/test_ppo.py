@@ -220,8 +220,8 @@ def test_a_masked_action_is_never_taken():
         params = learner.params._replace(network=network)
         obs = Observation(jnp.zeros((rows, 2)), legal)
         for explore in (True, False):
-            act = jax.jit(partial(agent.act, explore=explore))
-            action, noted = act(learner._replace(params=params), obs, jax.random.key(int(abs(scale)) % 97))
+            act = jax.jit(partial(decide, agent, explore=explore))
+            action, noted, _ = act(learner._replace(params=params), obs, jax.random.key(int(abs(scale)) % 97))
             assert bool(jnp.all(jnp.take_along_axis(legal, action[..., None], axis=-1)))
             assert bool(jnp.all(jnp.isfinite(noted.log_prob)))
         _, metrics = agent.loss(params, PPOHParams(), jnp.float32(0), lesson_of(agent, learner))

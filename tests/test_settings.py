@@ -369,7 +369,7 @@ def test_files_of_an_earlier_version_are_read():
         values = {leaf.path[-1]: leaf.value for leaf in leaves(made)}
         flat = dict(numbers(data))
         # What a part has now that these do not need said nothing then.
-        nothing = {"epsilon_decay": 0.0, "sync_period": 0, "loss_weight": 1.0}
+        nothing = {"epsilon_decay": 0.0, "epsilon_steps": 25_000.0, "sync_period": 0, "loss_weight": 1.0}
         gone = {name: flat.pop(name) for name in nothing if name in flat and name not in values}
         assert all(value == nothing[name] for name, value in gone.items()), path
         assert flat.keys() - values.keys() == set(), path

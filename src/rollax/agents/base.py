@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -134,26 +134,26 @@ class Stepwise(Agent):
         return self.conclude(progress, lessons, jax.tree.map(jnp.mean, metrics))
 
 
-class Choices(Protocol):
-    """An agent's choices that shape the compiled program: a frozen dataclass."""
+class AgentConfig(ABC):
+    """What shapes an agent's compiled program: subclasses are frozen dataclasses of settings and parts."""
 
+    @abstractmethod
     def build(self, spec: EnvSpec) -> Agent:
         """The agent in that environment."""
-        ...
 
     def problems(self, spec: EnvSpec) -> list[str]:
-        """What is wrong with these choices for that environment, each with its fix."""
-        ...
+        """What is wrong with these settings for that environment, each with its fix."""
+        return []
 
     def least_warm_up(self, spec: EnvSpec) -> int:
         """Iterations without learning that `learn` needs to have happened."""
-        ...
+        return 0
 
 
 class Recipe(NamedTuple):
     """What stands behind an agent's name."""
 
-    choices: Choices
+    choices: AgentConfig
     hparams: Any
     loop: dict[str, int] = {}  # what it wants of the loop that collects its data, by the names of its fields
 

@@ -17,7 +17,15 @@ import optax
 from flax import struct
 
 from rollax.agents.acting import NoisyActing
-from rollax.agents.base import OptimizerHParams, OptimizerName, Recipe, blank_features, make_optimizer, share_problems
+from rollax.agents.base import (
+    AgentConfig,
+    OptimizerHParams,
+    OptimizerName,
+    Recipe,
+    blank_features,
+    make_optimizer,
+    share_problems,
+)
 from rollax.agents.q_learner import QLearner
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Buffer, Replay, Request, Sample
@@ -95,7 +103,7 @@ class DQNHParams(OptimizerHParams):
 
 
 @dataclass(frozen=True)
-class DQNConfig:
+class DQNConfig(AgentConfig):
     """Choices that shape the compiled program.  All are static."""
 
     torso: Torso = MLP()

@@ -18,6 +18,7 @@ from flax import struct
 
 from rollax.agents.base import (
     HIDING_OPTIMIZERS,
+    AgentConfig,
     Lessons,
     OptimizerHParams,
     OptimizerName,
@@ -92,7 +93,7 @@ class PPOHParams(OptimizerHParams):
 
 
 @dataclass(frozen=True)
-class PPOConfig:
+class PPOConfig(AgentConfig):
     """Choices that shape the compiled program.  All are static."""
 
     torso: Torso = MLP(hidden=(64, 64))
@@ -128,9 +129,6 @@ class PPOConfig:
         if self.torso.reads_raw and not isinstance(self.observations, RawObservations):
             found.append("observations=normalized hides what this torso looks for; try observations=raw or torso=mlp")
         return found
-
-    def least_warm_up(self, spec: EnvSpec) -> int:
-        return 0
 
 
 class PPOParams(NamedTuple):

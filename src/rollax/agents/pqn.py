@@ -14,7 +14,7 @@ import optax
 from flax import struct
 
 from rollax.agents.acting import NoisyActing
-from rollax.agents.base import OptimizerHParams, OptimizerName, Recipe, blank_features, make_optimizer
+from rollax.agents.base import AgentConfig, OptimizerHParams, OptimizerName, Recipe, blank_features, make_optimizer
 from rollax.agents.q_learner import QLearner
 from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, shuffled, successor_values
 from rollax.networks.heads import Head, ScalarHead
@@ -40,7 +40,7 @@ class PQNHParams(OptimizerHParams):
 
 
 @dataclass(frozen=True)
-class PQNConfig:
+class PQNConfig(AgentConfig):
     """Choices that shape the compiled program.  All are static."""
 
     torso: Torso = MLP(layer_norm=True)
@@ -63,9 +63,6 @@ class PQNConfig:
 
     def problems(self, spec: EnvSpec) -> list[str]:
         return self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches)
-
-    def least_warm_up(self, spec: EnvSpec) -> int:
-        return 0
 
 
 class PQNLearner(NamedTuple):

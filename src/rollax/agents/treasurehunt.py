@@ -27,8 +27,8 @@ class ShrinkingEpsilon(Exploration):
     """The share of random actions shrinks by the same share with every iteration, down to its end."""
 
     epsilon_decay: float = setting(
-        0.001,
-        "Share by which epsilon shrinks in every iteration, down to its end.",
+        0.0,
+        "Share by which epsilon shrinks in every iteration, down to its end; 0 keeps it.",
         limit=SHARE,
         group="exploration",
         rare=True,

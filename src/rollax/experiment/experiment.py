@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from rollax.agents.base import Choices
+from rollax.agents.base import AgentConfig
 from rollax.agents.dqn import DQNConfig, DQNHParams
 from rollax.agents.names import recipe_of
 from rollax.envs import registry
@@ -161,7 +161,7 @@ class Experiment:
         "", "A run folder whose best weights every member starts from.", group="experiment", rare=True
     )
     world: Any = setting(registry.FixedWorld(), group="environment")
-    choices: Choices = setting(DQNConfig(), group="agent")
+    choices: AgentConfig = setting(DQNConfig(), group="agent")
     hparams: Any = setting(DQNHParams(), group="agent", population=True)
     loop: LoopConfig = setting(LoopConfig(), group="rollouts")
     record: RecordConfig = setting(RecordConfig(), group="evaluation and logging")

@@ -126,6 +126,10 @@ def unknown(name: str, known: Iterable[str], owner: str = "") -> str:
         return f"{name} is no field; it is called {here} here"
     if here:
         return f"{name} is no field; it is called {here} here, which {owner or 'this agent'} has not"
+    for slot, kinds in PARTS.items():
+        parts = [f"{slot}={part}" for part, kind in kinds.items() if name in part_fields(kind)]
+        if parts:
+            return f"{name} is no field here; it goes with {' or '.join(parts)}"
     return f"{name} is no field; {did_you_mean(name, names)}"
 
 

@@ -133,8 +133,10 @@ def make_plan(
 def kind_of(experiment: Experiment, task: Task | HostTask, debug: Debug) -> type[Program]:
     """The way to run an experiment: the one place that asks."""
     if debug.rebuilds and (experiment.loop.actors or task.outside):
-        where = "with actors" if experiment.loop.actors else f"of env={experiment.env!r}, which is outside JAX,"
-        raise ConfigError(f"a run {where} has none of the debug modes but --check-leaks; leave them out")
+        where = (
+            "actors: the replay is elsewhere" if experiment.loop.actors else f"env={experiment.env!r} runs outside JAX"
+        )
+        raise ConfigError(f"{where}, where of the debug modes there is only --check-leaks; leave the others out")
     if experiment.loop.actors:
         return ActorsProgram
     if task.outside:
