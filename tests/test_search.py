@@ -198,12 +198,12 @@ def test_a_search_that_is_killed_ends_with_exactly_its_trials(tmp_path):
     """Killed in the middle, the same command takes up what was running; a choice that cannot be is recorded."""
     flags = ["--trials", "8", "--batch", "4", "--rungs", "2", "--search", "capacity=choice:400,402"]
     flags += ["--confirm", "1"]
-    suicide = (
+    kills_itself = (
         "import os, signal, sys; from rollax.__main__ import main; from rollax.search.arena import Arena\n"
         "Arena.advance = lambda arena: os.kill(os.getpid(), signal.SIGKILL)\n"
         "main(sys.argv[1:])"
     )
-    assert run([sys.executable, "-c", suicide, *arguments(tmp_path, *flags)]).returncode == -signal.SIGKILL
+    assert run([sys.executable, "-c", kills_itself, *arguments(tmp_path, *flags)]).returncode == -signal.SIGKILL
     left = study_in(tmp_path).get_trials()
     assert any(trial.state.name == "RUNNING" for trial in left)
     done = command(*arguments(tmp_path, *flags))
