@@ -85,13 +85,16 @@ def setting(
 
 @functools.cache
 def abouts(kind: type) -> dict[str, About]:
-    """What belongs to each field of a dataclass.  One that overrides only a default inherits the rest."""
+    """What belongs to each field of a dataclass.  One that overrides only a default inherits the rest.
+
+    A class attribute `settings_group` is the group of its fields that say none.
+    """
     collected: dict[str, About] = {}
     for base in reversed(kind.__mro__):
         fields = base.__dict__.get("__dataclass_fields__", {})
         for name in inspect.get_annotations(base):
             if name in fields:
-                inherited = collected.get(name, About())
+                inherited = collected.get(name, About(group=base.__dict__.get("settings_group", "")))
                 collected[name] = fields[name].metadata.get(KEY, About()).over(inherited)
     return collected
 

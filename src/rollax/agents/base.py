@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -162,21 +162,19 @@ class Recipe(NamedTuple):
 class OptimizerHParams:
     """How gradients become steps."""
 
-    learning_rate: float = setting(
-        5e-4, "Learning rate of the optimizer at the start.", limit=NOT_NEGATIVE, group="optimizer"
-    )
+    settings_group: ClassVar[str] = "optimizer"
+
+    learning_rate: float = setting(5e-4, "Learning rate of the optimizer at the start.", limit=NOT_NEGATIVE)
     learning_rate_end: float = setting(
-        1.0, "Share of the learning rate that is left in the end; 1 keeps it constant.", limit=SHARE, group="optimizer"
+        1.0, "Share of the learning rate that is left in the end; 1 keeps it constant.", limit=SHARE
     )
     learning_rate_steps: float = setting(
-        100_000.0, "Number of environment steps over which the learning rate falls.", limit=POSITIVE, group="optimizer"
+        100_000.0, "Number of environment steps over which the learning rate falls.", limit=POSITIVE
     )
     optimizer_eps: float = setting(
-        1e-8, "Epsilon that is added to the optimizer's denominator.", limit=NOT_NEGATIVE, group="optimizer", rare=True
+        1e-8, "Epsilon that is added to the optimizer's denominator.", limit=NOT_NEGATIVE, rare=True
     )
-    max_grad_norm: float = setting(
-        10.0, "Gradients are clipped to this global norm.", limit=POSITIVE, group="optimizer"
-    )
+    max_grad_norm: float = setting(10.0, "Gradients are clipped to this global norm.", limit=POSITIVE)
 
 
 HIDING_OPTIMIZERS = ("radam",)  # its square roots are NaN before its fifth step, and not used

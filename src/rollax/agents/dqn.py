@@ -107,7 +107,7 @@ class DQNConfig(AgentConfig):
     """Choices that shape the compiled program.  All are static."""
 
     torso: Torso = MLP()
-    streams: Streams = Streams()
+    streams: Streams = setting(Streams(), group="network")
     head: Head = ScalarHead()
     double: bool = setting(
         False,

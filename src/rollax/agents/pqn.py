@@ -44,7 +44,7 @@ class PQNConfig(AgentConfig):
     """Choices that shape the compiled program.  All are static."""
 
     torso: Torso = MLP(layer_norm=True)
-    streams: Streams = Streams()
+    streams: Streams = setting(Streams(), group="network")
     epochs: int = setting(2, "Number of passes over each rollout.", limit=COUNT, group="rollouts")
     minibatches: int = setting(
         4,

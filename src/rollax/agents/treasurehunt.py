@@ -27,11 +27,7 @@ class ShrinkingEpsilon(Exploration):
     """The share of random actions shrinks by the same share with every iteration, down to its end."""
 
     epsilon_decay: float = setting(
-        0.0,
-        "Share by which epsilon shrinks in every iteration, down to its end; 0 keeps it.",
-        limit=SHARE,
-        group="exploration",
-        rare=True,
+        0.0, "Share by which epsilon shrinks in every iteration, down to its end; 0 keeps it.", limit=SHARE, rare=True
     )
 
     def epsilon(self, env_steps: Array | float, spec: EnvSpec) -> Array:
@@ -47,7 +43,6 @@ class SyncedTarget(PeriodicTarget):
         0,
         "Number of iterations between full copies to the target network, beside its other updates; 0 makes none.",
         limit=COUNT_OR_NONE,
-        group="targets",
         rare=True,
     )
 
@@ -61,11 +56,7 @@ class WeightedLoss(MeanLoss):
     """The mean loss of a batch, multiplied with a number."""
 
     loss_weight: float = setting(
-        1.0,
-        "Factor of the loss, which matters where gradients are clipped.",
-        limit=POSITIVE,
-        group="optimizer",
-        rare=True,
+        1.0, "Factor of the loss, which matters where gradients are clipped.", limit=POSITIVE, rare=True
     )
 
     def value(self, losses: Array) -> Array:
@@ -80,17 +71,10 @@ class QuietActing(NoisyActing):
     """
 
     act_levels: int = setting(
-        32,
-        "Number of quantile levels that an implicit quantile network acts by.",
-        limit=COUNT,
-        group="exploration",
-        rare=True,
+        32, "Number of quantile levels that an implicit quantile network acts by.", limit=COUNT, rare=True
     )
     act_level_choice: Literal["random", "midpoint"] = setting(
-        "random",
-        "Whether the quantile levels to act by are drawn for each decision or evenly spread.",
-        group="exploration",
-        rare=True,
+        "random", "Whether the quantile levels to act by are drawn for each decision or evenly spread.", rare=True
     )
 
     def choose(

@@ -42,25 +42,20 @@ class EpochReplay(Replay):
 
     capacity: int = setting(1_024, "Number of rows that the replay buffer holds, with the gaps between episodes.")
     gap_fill: Literal["zero", "stale"] = setting(
-        "zero", "Whether the gap before an episode shows zeros or what stood there before.", group="replay", rare=True
+        "zero", "Whether the gap before an episode shows zeros or what stood there before.", rare=True
     )
     gap_size: int = setting(
-        -1,
-        "Number of rows of a gap that count as filled; -1 counts all.",
-        limit=Limit(-1, 1_000),
-        group="replay",
-        rare=True,
+        -1, "Number of rows of a gap that count as filled; -1 counts all.", limit=Limit(-1, 1_000), rare=True
     )
     episode_end: Literal["terminal", "never"] = setting(
-        "terminal", "Whether the last turn of an episode is a termination to the learner.", group="replay", rare=True
+        "terminal", "Whether the last turn of an episode is a termination to the learner.", rare=True
     )
     nstep_mode: Literal["full", "discount_only"] = setting(
-        "full", "Whether n-step targets sum all rewards or only discount by n steps.", group="replay", rare=True
+        "full", "Whether n-step targets sum all rewards or only discount by n steps.", rare=True
     )
     sample_index: Literal["logical", "physical"] = setting(
         "logical",
         "Whether sampled windows are counted from the oldest row or from the buffer's first place.",
-        group="replay",
         rare=True,
     )
 

@@ -71,7 +71,6 @@ class Replay(ABC):
         10_000,
         "Number of transitions that the replay buffer holds, of all environments together.",
         limit=COUNT,
-        group="replay",
         memory=True,
     )
     n_step: int = setting(

@@ -21,14 +21,12 @@ class HackMatrixTorso(Torso):
     are the first two of the player's features, as shares of the board's side.
     """
 
-    channels: int = setting(64, "Number of filters of each convolution.", limit=COUNT, group="network", rare=True)
-    depth: int = setting(
-        2, "Number of residual blocks, of two convolutions each.", limit=COUNT, group="network", rare=True
-    )
+    channels: int = setting(64, "Number of filters of each convolution.", limit=COUNT, rare=True)
+    depth: int = setting(2, "Number of residual blocks, of two convolutions each.", limit=COUNT, rare=True)
     hidden: tuple[int, ...] = setting(
-        (256,), "Number of units of each dense layer after the convolutions.", limit=COUNT, group="network", memory=True
+        (256,), "Number of units of each dense layer after the convolutions.", limit=COUNT, memory=True
     )
-    layer_norm: bool = setting(False, "Apply layer normalisation before each ReLU of the torso.", group="network")
+    layer_norm: bool = setting(False, "Apply layer normalisation before each ReLU of the torso.")
     reads_raw: ClassVar[bool] = True
 
     def problems(self, observation: Observation) -> list[str]:

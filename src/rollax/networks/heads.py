@@ -41,14 +41,12 @@ class ScalarHead(Head):
 class CategoricalHead(Head):
     """Probabilities on a fixed support for each action (C51, Bellemare et al. 2017)."""
 
-    atoms: int = setting(
-        51, "Number of atoms of the categorical return distribution.", limit=Limit(2, 100_000), group="network"
-    )
+    atoms: int = setting(51, "Number of atoms of the categorical return distribution.", limit=Limit(2, 100_000))
     value_min: float = setting(
-        -10.0, "Lowest return of the categorical distribution's support.", limit=Limit(-1e9, 1e9), group="network"
+        -10.0, "Lowest return of the categorical distribution's support.", limit=Limit(-1e9, 1e9)
     )
     value_max: float = setting(
-        10.0, "Highest return of the categorical distribution's support.", limit=Limit(-1e9, 1e9), group="network"
+        10.0, "Highest return of the categorical distribution's support.", limit=Limit(-1e9, 1e9)
     )
 
     hides_nans: ClassVar[bool] = True  # where a chance is 0
@@ -68,7 +66,7 @@ class CategoricalHead(Head):
 class QuantileHead(Head):
     """Returns at evenly spaced levels for each action (QR-DQN, Dabney et al. 2018)."""
 
-    quantiles: int = setting(51, "Number of quantiles of the return distribution.", limit=COUNT, group="network")
+    quantiles: int = setting(51, "Number of quantiles of the return distribution.", limit=COUNT)
 
     def __call__(
         self, x: Array, streams: Streams, num_actions: int, noise: Array | None = None, levels: Array | None = None
@@ -80,22 +78,12 @@ class QuantileHead(Head):
 class ImplicitQuantileHead(Head):
     """Returns at levels that are drawn for each pass and row (IQN, Dabney et al. 2018); without a key, even ones."""
 
-    quantiles: int = setting(
-        16, "Number of quantile levels that are drawn for each state.", limit=COUNT, group="network"
-    )
+    quantiles: int = setting(16, "Number of quantile levels that are drawn for each state.", limit=COUNT)
     cosines: int = setting(
-        64,
-        "Number of cosines cos(pi * i * level) that embed a quantile level.",
-        limit=COUNT,
-        group="network",
-        rare=True,
+        64, "Number of cosines cos(pi * i * level) that embed a quantile level.", limit=COUNT, rare=True
     )
     cosine_start: int = setting(
-        0,
-        "First i of the cosines cos(pi * i * level) that embed a quantile level.",
-        limit=COUNT_OR_NONE,
-        group="network",
-        rare=True,
+        0, "First i of the cosines cos(pi * i * level) that embed a quantile level.", limit=COUNT_OR_NONE, rare=True
     )
 
     @nn.compact

@@ -75,7 +75,7 @@ class NormalizedObservations:
     """Features less their running mean, over their running deviation, within limits."""
 
     observation_limit: float = setting(
-        10.0, "Normalised observations are clipped to plus and minus this.", limit=POSITIVE, group="network", rare=True
+        10.0, "Normalised observations are clipped to plus and minus this.", limit=POSITIVE, rare=True
     )
 
     def build(self, spec: EnvSpec) -> ObservationView:
@@ -131,7 +131,7 @@ class NormalizedRewards:
     """Rewards over the running deviation of discounted sums of them; their sign and their zero stay."""
 
     reward_limit: float = setting(
-        10.0, "Normalised rewards are clipped to plus and minus this.", limit=POSITIVE, group="targets", rare=True
+        10.0, "Normalised rewards are clipped to plus and minus this.", limit=POSITIVE, rare=True
     )
 
     def build(self, spec: EnvSpec) -> RewardView:

@@ -69,21 +69,17 @@ def signed_root(x: Array) -> Array:
 class Streams(nn.Module):
     """From features to numbers for each action; dueling adds a state's value to centred advantages."""
 
-    dueling: bool = setting(
-        False, "Use a dueling network: a state value and the advantages of its actions.", group="network"
-    )
+    dueling: bool = setting(False, "Use a dueling network: a state value and the advantages of its actions.")
     shared_hidden: int = setting(
         0,
         "Number of units of a hidden layer before a dueling network's streams part; 0 leaves it out.",
         limit=COUNT_OR_NONE,
-        group="network",
         rare=True,
     )
     stream_hidden: int = setting(
         0,
         "Number of units of the hidden layer in each stream of the network's last layers; 0 leaves it out.",
         limit=COUNT_OR_NONE,
-        group="network",
         rare=True,
     )
     noise: Literal["none", "factorised", "independent"] = setting(

@@ -29,15 +29,10 @@ class Torso(nn.Module):
 class MLP(Torso):
     """Dense layers with ReLU over the flattened features."""
 
-    hidden: tuple[int, ...] = setting(
-        (128, 128), "Number of units of each hidden layer.", limit=COUNT, group="network", memory=True
-    )
-    layer_norm: bool = setting(False, "Apply layer normalisation before each ReLU of the torso.", group="network")
+    hidden: tuple[int, ...] = setting((128, 128), "Number of units of each hidden layer.", limit=COUNT, memory=True)
+    layer_norm: bool = setting(False, "Apply layer normalisation before each ReLU of the torso.")
     input_scale: tuple[float, ...] = setting(
-        (),
-        "Factors that the numbers of an observation are multiplied with, one for each.",
-        limit=POSITIVE,
-        group="network",
+        (), "Factors that the numbers of an observation are multiplied with, one for each.", limit=POSITIVE
     )
 
     def problems(self, observation: Observation) -> list[str]:
@@ -57,16 +52,13 @@ class MLP(Torso):
 class MinAtarTorso(Torso):
     """One small convolution over a 10 x 10 board, then dense layers (Young and Tian 2019)."""
 
-    channels: int = setting(16, "Number of filters of the convolution.", limit=COUNT, group="network", rare=True)
+    channels: int = setting(16, "Number of filters of the convolution.", limit=COUNT, rare=True)
     hidden: tuple[int, ...] = setting(
-        (128,), "Number of units of each dense layer after the convolutions.", limit=COUNT, group="network", memory=True
+        (128,), "Number of units of each dense layer after the convolutions.", limit=COUNT, memory=True
     )
-    layer_norm: bool = setting(False, "Apply layer normalisation before each ReLU of the torso.", group="network")
+    layer_norm: bool = setting(False, "Apply layer normalisation before each ReLU of the torso.")
     precision: Precision = setting(
-        "float32",
-        "Precision of the torso's matrix products; its weights and features stay float32.",
-        group="network",
-        rare=True,
+        "float32", "Precision of the torso's matrix products; its weights and features stay float32.", rare=True
     )
 
     def problems(self, observation: Observation) -> list[str]:
@@ -85,24 +77,15 @@ class MinAtarTorso(Torso):
 class NatureTorso(Torso):
     """The network of Mnih et al. 2015 for 84 x 84 frames, up to its hidden dense layer; or one of other layers."""
 
-    filters: tuple[int, ...] = setting(
-        (32, 64, 64), "Number of filters of each convolution.", limit=COUNT, group="network", rare=True
-    )
-    windows: tuple[int, ...] = setting(
-        (8, 4, 3), "Side length of each convolution's window.", limit=COUNT, group="network", rare=True
-    )
-    strides: tuple[int, ...] = setting(
-        (4, 2, 1), "Stride of each convolution.", limit=COUNT, group="network", rare=True
-    )
+    filters: tuple[int, ...] = setting((32, 64, 64), "Number of filters of each convolution.", limit=COUNT, rare=True)
+    windows: tuple[int, ...] = setting((8, 4, 3), "Side length of each convolution's window.", limit=COUNT, rare=True)
+    strides: tuple[int, ...] = setting((4, 2, 1), "Stride of each convolution.", limit=COUNT, rare=True)
     hidden: tuple[int, ...] = setting(
-        (512,), "Number of units of each dense layer after the convolutions.", limit=COUNT, group="network", memory=True
+        (512,), "Number of units of each dense layer after the convolutions.", limit=COUNT, memory=True
     )
-    layer_norm: bool = setting(False, "Apply layer normalisation before each ReLU of the torso.", group="network")
+    layer_norm: bool = setting(False, "Apply layer normalisation before each ReLU of the torso.")
     precision: Precision = setting(
-        "float32",
-        "Precision of the torso's matrix products; its weights and features stay float32.",
-        group="network",
-        rare=True,
+        "float32", "Precision of the torso's matrix products; its weights and features stay float32.", rare=True
     )
 
     def problems(self, observation: Observation) -> list[str]:
@@ -126,18 +109,13 @@ class NatureTorso(Torso):
 class ImpalaTorso(Torso):
     """The residual network of Espeholt et al. 2018: three stages that each halve the picture."""
 
-    stages: tuple[int, ...] = setting(
-        (16, 32, 32), "Number of filters of each residual stage.", limit=COUNT, group="network", rare=True
-    )
+    stages: tuple[int, ...] = setting((16, 32, 32), "Number of filters of each residual stage.", limit=COUNT, rare=True)
     hidden: tuple[int, ...] = setting(
-        (256,), "Number of units of each dense layer after the convolutions.", limit=COUNT, group="network", memory=True
+        (256,), "Number of units of each dense layer after the convolutions.", limit=COUNT, memory=True
     )
-    layer_norm: bool = setting(False, "Apply layer normalisation before the ReLU of each dense layer.", group="network")
+    layer_norm: bool = setting(False, "Apply layer normalisation before the ReLU of each dense layer.")
     precision: Precision = setting(
-        "float32",
-        "Precision of the torso's matrix products; its weights and features stay float32.",
-        group="network",
-        rare=True,
+        "float32", "Precision of the torso's matrix products; its weights and features stay float32.", rare=True
     )
 
     def problems(self, observation: Observation) -> list[str]:

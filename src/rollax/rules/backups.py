@@ -41,20 +41,14 @@ class MunchausenBackup(GreedyBackup):
     The policy is `softmax(q / temperature)` of the target weights over the legal actions.
     """
 
-    temperature: float = setting(
-        0.03, "Temperature of the soft policy that Munchausen targets follow.", limit=POSITIVE, group="targets"
-    )
+    temperature: float = setting(0.03, "Temperature of the soft policy that Munchausen targets follow.", limit=POSITIVE)
     log_policy_weight: float = setting(
-        0.9,
-        "Share of the scaled log-probability that Munchausen targets add to the reward.",
-        limit=NOT_NEGATIVE,
-        group="targets",
+        0.9, "Share of the scaled log-probability that Munchausen targets add to the reward.", limit=NOT_NEGATIVE
     )
     log_policy_floor: float = setting(
         -1.0,
         "Lowest scaled log-probability that Munchausen targets add to the reward.",
         limit=Limit(-1e6, 0.0),
-        group="targets",
         rare=True,
     )
 

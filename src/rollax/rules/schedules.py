@@ -20,8 +20,8 @@ def linear(start: Array | float, end: Array | float, fraction: Array | float) ->
 class Exploration(ABC):
     """How often an action is random: a part whose fields are traced numbers."""
 
-    epsilon_start: float = setting(1.0, "Share of random actions at the start.", limit=SHARE, group="exploration")
-    epsilon_end: float = setting(0.05, "Share of random actions in the end.", limit=SHARE, group="exploration")
+    epsilon_start: float = setting(1.0, "Share of random actions at the start.", limit=SHARE)
+    epsilon_end: float = setting(0.05, "Share of random actions in the end.", limit=SHARE)
 
     @abstractmethod
     def epsilon(self, env_steps: Array | float, spec: EnvSpec) -> Array:
@@ -36,7 +36,6 @@ class LinearEpsilon(Exploration):
         25_000.0,
         "Number of environment steps after the warm-up over which the share of random actions falls.",
         limit=POSITIVE,
-        group="exploration",
     )
 
     def epsilon(self, env_steps: Array | float, spec: EnvSpec) -> Array:
@@ -47,14 +46,9 @@ class LinearEpsilon(Exploration):
 class PeriodicTarget:
     """Target weights move towards the learnt ones from time to time: softly, or by copies."""
 
-    target_period: int = setting(
-        1, "Number of gradient steps between updates of the target network.", limit=COUNT, group="targets"
-    )
+    target_period: int = setting(1, "Number of gradient steps between updates of the target network.", limit=COUNT)
     target_step: float = setting(
-        0.01,
-        "Share of the way that the target network moves in an update; 1 copies the online network.",
-        limit=SHARE,
-        group="targets",
+        0.01, "Share of the way that the target network moves in an update; 1 copies the online network.", limit=SHARE
     )
 
     def step_size(self, gradient_steps: Array, updates: int) -> Array:
