@@ -72,7 +72,8 @@ def figures(name: str, text: str) -> Iterator[tuple[str, float]]:
 def run(checkout: Path, name: str, arguments: str) -> dict[str, float]:
     """The figures of one run of a checkout's own script."""
     command = [sys.executable, str(checkout / "benchmarks" / f"{name}.py"), *arguments.split()]
-    environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
+    paths = [str(checkout / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, env=environment, cwd=checkout, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
