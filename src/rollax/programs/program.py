@@ -180,13 +180,11 @@ def advance_in_chunks(
         learn = first >= schedule.warm_up
         last = min(stop, (first // schedule.log + LOG_ROWS) * schedule.log, stop if learn else schedule.warm_up)
         state, rows = chunk(state, np.int32(last), np.int32(schedule.log), learn=learn)
-        sums = fetch(rows)
-        for index in range(LOG_ROWS):
-            end = (first // schedule.log + index + 1) * schedule.log
-            end = min(end, schedule.total) if schedule.total else end
-            if end > last or (windows and windows[-1].end == end):
-                break
-            windows.append(Window(end, end * unit, sums[:, index]))
+        ends = [(first // schedule.log + index + 1) * schedule.log for index in range(LOG_ROWS)]
+        ends = [min(end, schedule.total) if schedule.total else end for end in ends]
+        ended = [end for end in dict.fromkeys(ends) if first < end <= last]
+        sums = fetch(rows) if ended else jax.block_until_ready(rows)  # a transfer takes as long as many iterations
+        windows += [Window(end, end * unit, sums[:, index]) for index, end in enumerate(ended)]
         first = last
     return Chunk(state, windows, stop)
 
