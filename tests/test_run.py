@@ -246,9 +246,7 @@ def test_a_run_of_the_first_version_is_not_resumed_and_says_so_in_one_line(of_th
     assert all(path.read_bytes() == data for path, data in before.items())
 
 
-def test_a_run_of_the_first_version_serves_for_all_but_resuming(
-    of_the_first_version, plain, tmp_path
-):
+def test_a_run_of_the_first_version_serves_for_all_but_resuming(of_the_first_version, plain, tmp_path):
     folder = str(of_the_first_version)
     probe = np.random.default_rng(0).normal(size=(64, 4))
     np.testing.assert_array_equal(rollax.load(folder, 1)(probe), plain.policy(1)(probe))
