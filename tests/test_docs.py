@@ -243,7 +243,33 @@ def test_every_public_name_is_documented():
 
     text = PAGES["docs/api.md"].read_text()
     for name in rollax.__all__:
-        assert f"| `{name}" in text, name
+        assert re.search(rf"^- `{name}\(.*\n  [A-Z]", text, flags=re.MULTILINE), name
+
+
+def test_the_page_of_names_is_what_the_code_gives(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    api_page = importlib.import_module("api_page")
+    text = PAGES["docs/api.md"].read_text()
+    assert api_page.rewritten(text) == text, "make api"
+    assert api_page.rewritten(text.replace("seed: int", "sed: int")) == text
+    kept, lists = api_page.SECTION.sub("", text), api_page.SECTION.findall(text)
+    assert len(lists) == len(api_page.CONTENTS)
+    assert "rollax.train(experiment" in kept
+    assert not re.search(r"<br>\n\s*(\n|-)", text), "a public name without a docstring"
+
+
+def test_every_module_has_its_place_in_the_architecture():
+    page = PAGES["docs/architecture.md"].read_text()
+    (house,) = (block.code for block in blocks(page) if block.code.startswith("src/rollax/"))
+    places = {re.match(r"[\w.]+", text)[0]: text for text in re.split(r"^  (?=\S)", house, flags=re.MULTILINE)[1:]}
+    source = ROOT / "src" / "rollax"
+    modules = {path.relative_to(source) for path in source.rglob("*.py")}
+    for module in modules:
+        if module.name != "__init__.py" or module.parent == Path("."):
+            assert re.search(rf"\b{re.escape(module.name)}", places.get(module.parts[0], house)), module
+    for place, text in places.items():
+        there = {path.name for path in modules if path.parts[0] == place or len(path.parts) == 1}
+        assert set(re.findall(r"\w+\.py", text)) <= there, place
 
 
 def test_every_agent_has_a_page_with_a_curve():
