@@ -208,6 +208,14 @@ def test_the_readme_in_python(tmp_path, monkeypatch):
     assert names["action"] in (0, 1)
 
 
+def test_help_is_shown_as_it_is_printed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    (excerpt,) = (block for block in blocks(PAGES["docs/getting-started.md"].read_text()) if block.language == "text")
+    with pytest.raises(SystemExit):
+        run_command("train", ["double", "--help"])
+    assert f"\n{excerpt.code}\n" in capsys.readouterr().out
+
+
 def test_an_environment_of_ones_own(tmp_path, monkeypatch, capsys):
     run_page("docs/environments.md", tmp_path, monkeypatch)
     assert run_command("check-env", ["corridor:Corridor"]) == 0
