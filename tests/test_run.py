@@ -258,9 +258,10 @@ def test_a_run_of_the_first_version_serves_for_all_but_resuming(of_the_first_ver
 
 
 def test_a_checkpoint_names_the_version_that_wrote_it(plain):
-    path, meta = RunFolder(plain.run_dir).newest_good_checkpoint()
-    assert meta["rollax"] == rollax.__version__
     folder = RunFolder(plain.run_dir)
+    path, meta = folder.newest_good_checkpoint()
+    assert path is not None
+    assert meta["rollax"] == rollax.__version__
     check_version(path, meta, folder)
     check_version(path, meta | {"rollax": "0.10.1"}, folder)
     with pytest.raises(CheckpointError, match=r"was written by rollax 0\.1\.7"):
