@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 TOOLS := .venv/.tools
 WORKERS ?= 2
 
-.PHONY: install train test lint docs browser clean
+.PHONY: install train test lint docs api browser clean
 
 install: $(STAMP)
 
@@ -35,6 +35,10 @@ test: $(TOOLS) lint
 
 docs: $(TOOLS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet: then warnings would not count
+
+# The lists of names in docs/api.md, from the code.
+api: $(TOOLS)
+	$(BIN)/python tools/api_page.py
 
 browser:
 	command -v chromium >/dev/null || command -v google-chrome >/dev/null || \

@@ -208,6 +208,14 @@ def test_the_readme_in_python(tmp_path, monkeypatch):
     assert names["action"] in (0, 1)
 
 
+def test_help_is_shown_as_it_is_printed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    (excerpt,) = (block for block in blocks(PAGES["docs/getting-started.md"].read_text()) if block.language == "text")
+    with pytest.raises(SystemExit):
+        run_command("train", ["double", "--help"])
+    assert f"\n{excerpt.code}\n" in capsys.readouterr().out
+
+
 def test_an_environment_of_ones_own(tmp_path, monkeypatch, capsys):
     run_page("docs/environments.md", tmp_path, monkeypatch)
     assert run_command("check-env", ["corridor:Corridor"]) == 0
@@ -243,7 +251,34 @@ def test_every_public_name_is_documented():
 
     text = PAGES["docs/api.md"].read_text()
     for name in rollax.__all__:
-        assert f"| `{name}" in text, name
+        assert re.search(rf"^- `{name}\(.*\n  [A-Z]", text, flags=re.MULTILINE), name
+
+
+def test_the_page_of_names_is_what_the_code_gives(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    api_page = importlib.import_module("api_page")
+    text = PAGES["docs/api.md"].read_text()
+    assert api_page.rewritten(text) == text, "make api"
+    assert api_page.rewritten(text.replace("seed: int", "sed: int")) == text
+    kept, lists = api_page.SECTION.sub("", text), api_page.SECTION.findall(text)
+    assert len(lists) == len(api_page.CONTENTS)
+    assert "rollax.train(experiment" in kept
+    assert not re.search(r"<br>\n\s*(\n|-)", text), "a public name without a docstring"
+
+
+def test_every_module_has_its_place_in_the_architecture():
+    page = PAGES["docs/architecture.md"].read_text()
+    (house,) = (block.code for block in blocks(page) if block.code.startswith("src/rollax/"))
+    texts = re.split(r"^  (?=\S)", house, flags=re.MULTILINE)[1:]
+    places = {re.split(r"[/\s]", text)[0]: text for text in texts}
+    source = ROOT / "src" / "rollax"
+    modules = {path.relative_to(source) for path in source.rglob("*.py")}
+    for module in modules:
+        if module.name != "__init__.py" or module.parent == Path("."):
+            assert re.search(rf"\b{re.escape(module.name)}", places.get(module.parts[0], house)), module
+    for place, text in places.items():
+        there = {path.name for path in modules if path.parts[0] == place or len(path.parts) == 1}
+        assert set(re.findall(r"\w+\.py", text)) <= there, place
 
 
 def test_every_agent_has_a_page_with_a_curve():

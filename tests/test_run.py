@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import rollax
+from rollax.commands.cli import run_command
 from rollax.errors import CheckpointError, ConfigError, EnvError
 from rollax.experiment.experiment import make_experiment
 from rollax.experiment.tree import to_json
 from rollax.programs.plan import make_plan
+from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder
-from rollax.runs.run import check_origin, next_stop
+from rollax.runs.result import evaluate_run
+from rollax.runs.run import check_origin, check_version, next_stop
 
 SMALL: Any = {
     "preset": "none",
@@ -210,6 +215,59 @@ def test_a_checkpoint_may_be_from_before_a_field_was_there(tmp_path):
         check_origin(tmp_path, {"config": old}, {**config, "loop": {**config["loop"], "overlap": False}})
 
 
+@pytest.fixture
+def of_the_first_version(plain, tmp_path):
+    """A finished run as rollax 0.1.0 left it: other arrays, settings that are parts now, and no version."""
+    folder = RunFolder(tmp_path / "old")
+    shutil.copytree(plain.run_dir, folder.path)
+    path, meta = folder.newest_good_checkpoint()
+    assert path is not None
+    arrays = load_file(path / checkpoint.ARRAYS)
+    del arrays["train/envs/fresh"]
+    slots = {"exploration", "target", "objective"}
+    inside = re.compile(rf"(train/learner/hparams/)(?:{'|'.join(slots)})/")
+    arrays = {inside.sub(r"\1", name): array for name, array in arrays.items()}
+    config = meta["config"]
+    parts = [config["hparams"].pop(slot) for slot in slots]
+    config["hparams"] |= {name: value for part in parts for name, value in part.items() if name != "part"}
+    del meta["rollax"]
+    checkpoint.write(path, arrays, meta)
+    folder.write_config(config)
+    return folder.path
+
+
+def test_a_run_of_the_first_version_is_not_resumed_and_says_so_in_one_line(of_the_first_version, capsys):
+    folder = of_the_first_version
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert run_command("resume", [str(folder), "--steps", "5000", "--quiet"]) == CheckpointError.exit_code == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{folder}/checkpoints/3000 was written by rollax 0.1.0" in line
+    assert f"eval, load and report work, and --init-from {folder}" in line
+    assert all(path.read_bytes() == data for path, data in before.items())
+
+
+def test_a_run_of_the_first_version_serves_for_all_but_resuming(of_the_first_version, plain, tmp_path):
+    folder = str(of_the_first_version)
+    probe = np.random.default_rng(0).normal(size=(64, 4))
+    np.testing.assert_array_equal(rollax.load(folder, 1)(probe), plain.policy(1)(probe))
+    np.testing.assert_array_equal(rollax.load(folder, 1, best=True)(probe), plain.policy(1, best=True)(probe))
+    assert evaluate_run(folder, 3) == evaluate_run(plain.run_dir, 3)
+    assert run_command("report", [folder, "--out", str(tmp_path / "report.html")]) == 0
+    result = small_run(tmp_path / "run", init_from=folder, learning_rate=0.0, steps=400)
+    np.testing.assert_array_equal(result.policy(0)(probe), plain.policy(0, best=True)(probe))
+
+
+def test_a_checkpoint_names_the_version_that_wrote_it(plain):
+    folder = RunFolder(plain.run_dir)
+    path, meta = folder.newest_good_checkpoint()
+    assert path is not None
+    assert meta["rollax"] == rollax.__version__
+    check_version(path, meta, folder)
+    check_version(path, meta | {"rollax": "0.10.1"}, folder)
+    with pytest.raises(CheckpointError, match=r"was written by rollax 0\.1\.7"):
+        check_version(path, meta | {"rollax": "0.1.7"}, folder)
+
+
 def test_a_finished_run_is_shown_or_extended(plain, tmp_path, capsys):
     folder = tmp_path / "longer"
     shutil.copytree(plain.run_dir, folder)
@@ -279,8 +337,6 @@ def test_the_best_weights_are_kept_beside_the_last(plain):
     folder = RunFolder(plain.run_dir)
     path, _ = folder.newest_good_checkpoint()
     assert path is not None
-    from safetensors.numpy import load_file
-
     stored = load_file(path / "arrays.safetensors")
     for member in range(2):
         best = max(float(row["return_mean"]) for row in table if row["member"] == str(member))

@@ -21,6 +21,7 @@ class Limit(NamedTuple):
     above: bool = False  # the low end itself is not allowed
 
     def admits(self, value: float) -> bool:
+        """Whether a value lies in the range."""
         if not math.isfinite(value):
             return False
         return (value > self.low if self.above else value >= self.low) and value <= self.high

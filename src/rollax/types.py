@@ -84,6 +84,7 @@ class EnvSpec(NamedTuple):
 
     @property
     def steps_per_iteration(self) -> int:
+        """Environment steps of one iteration: of all environments together."""
         return self.num_envs * self.rollout_length
 
     @property

@@ -168,6 +168,7 @@ class Experiment:
 
     @property
     def steps_per_iteration(self) -> int:
+        """Environment steps of each member in one iteration."""
         return self.loop.num_envs * self.loop.rollout_length
 
     def iterations(self, steps: int) -> int:

@@ -203,6 +203,7 @@ class ExportedPolicy:
 
     @cached_property
     def program(self) -> jax.export.Exported:
+        """The program itself, once all files have been verified."""
         self.verify()
         return jax.export.deserialize(bytearray((Path(self.folder) / PROGRAM).read_bytes()))
 

@@ -103,10 +103,12 @@ class Result:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
+        """What summary.json holds: how the run went, member by member."""
         return RunFolder(self.run_dir).read_summary()
 
     @cached_property
     def experiment(self) -> Experiment:
+        """What was run, from config.json."""
         return from_json(RunFolder(self.run_dir).read_config())
 
     @cached_property

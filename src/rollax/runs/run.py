@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from rollax import __version__
 from rollax.errors import CheckpointError, ConfigError, EnvError, NumericError, ResourceError, RollaxError, warn
 from rollax.experiment.experiment import Experiment, from_json
 from rollax.experiment.tree import differences, leaves, to_json
@@ -32,6 +33,8 @@ from rollax.runs.session import Session, Times, announce, show_members, show_pro
 from rollax.runs.signals import exit_code, first_signal, signals
 
 Draw = Callable[[list[Path], Path], Path]  # draws the curves of run folders into a file, and returns its path
+FIRST_VERSION = "0.1.0"  # which did not say in a checkpoint that it had written it
+RESUMABLE_SINCE = (0, 2)  # the first version whose checkpoints hold the arrays of a run of today
 
 
 def train(
@@ -92,6 +95,8 @@ def resume(
         if compile_cache:
             use_compile_cache()
         path, meta = chosen_checkpoint(folder)
+        if path is not None:
+            check_version(path, meta, folder)
         reached = meta.get("step", 0)
         if steps is not None and steps < reached:
             raise ConfigError(f"steps={steps} lies behind the run, which is at step {reached}")
@@ -112,6 +117,16 @@ def chosen_checkpoint(folder: RunFolder) -> tuple[Path | None, dict[str, Any]]:
         return path, meta
     path = folder.checkpoints / name
     return path, checkpoint.verify(path)
+
+
+def check_version(path: Path, meta: dict[str, Any], folder: RunFolder) -> None:
+    """Refuses the checkpoint of a version that kept other arrays of a run."""
+    version = meta.get("rollax", FIRST_VERSION)
+    if tuple(map(int, version.split(".")[:2])) < RESUMABLE_SINCE:
+        raise CheckpointError(
+            f"{path} was written by rollax {version}, whose runs {__version__} cannot resume; eval, load and report "
+            f"work, and --init-from {folder.path} starts a new run from its weights"
+        )
 
 
 def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> None:
@@ -288,7 +303,7 @@ def save(session: Session, state: Any, best: Best, step: int) -> None:
     session.metrics.write()
     session.evaluations.write()
     times = replace(session.times, wall_seconds=session.wall())
-    meta = {"step": step, "config": to_json(plan.experiment), "times": asdict(times)}
+    meta = {"rollax": __version__, "step": step, "config": to_json(plan.experiment), "times": asdict(times)}
     session.folder.save_checkpoint(step, {"train": state, "best": best}, meta, plan.experiment.record.keep_checkpoints)
     session.saved_step = step
     write_summary(session, "running", step, None)
