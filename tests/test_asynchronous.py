@@ -92,6 +92,7 @@ def test_an_actor_sends_every_transition_once():
         ),
         (["apex", "--actors", "2", "--seeds", "2"], "leave --seeds out"),
         (["apex", "--actors", "2", "--replay-shards", "4"], "more than the actors"),
+        (["apex", "--actors", "2", "--replay-on", "host"], "replay_on=host is for environments outside JAX"),
     ],
 )
 def test_what_does_not_go_with_actors_is_refused(flags, told, capsys):

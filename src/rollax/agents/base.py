@@ -137,6 +137,8 @@ class Stepwise(Agent):
 class AgentConfig(ABC):
     """What shapes an agent's compiled program: subclasses are frozen dataclasses of settings and parts."""
 
+    replay: Any = None  # a `Replay`, in those that learn from past transitions
+
     @abstractmethod
     def build(self, spec: EnvSpec) -> Agent:
         """The agent in that environment."""
@@ -148,6 +150,10 @@ class AgentConfig(ABC):
     def least_warm_up(self, spec: EnvSpec) -> int:
         """Iterations without learning that `learn` needs to have happened."""
         return 0
+
+    def rows_of_an_update(self, spec: EnvSpec) -> int:
+        """Transitions that one gradient step learns from."""
+        return spec.steps_per_iteration
 
 
 class Recipe(NamedTuple):

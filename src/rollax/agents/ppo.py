@@ -130,6 +130,9 @@ class PPOConfig(AgentConfig):
             found.append("observations=normalized hides what this torso looks for; try observations=raw or torso=mlp")
         return found
 
+    def rows_of_an_update(self, spec: EnvSpec) -> int:
+        return spec.steps_per_iteration // self.minibatches
+
 
 class PPOParams(NamedTuple):
     """All that acting needs."""

@@ -64,6 +64,9 @@ class PQNConfig(AgentConfig):
     def problems(self, spec: EnvSpec) -> list[str]:
         return self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches)
 
+    def rows_of_an_update(self, spec: EnvSpec) -> int:
+        return spec.steps_per_iteration // self.minibatches
+
 
 class PQNLearner(NamedTuple):
     """What learning changes."""

@@ -36,6 +36,14 @@ class Environment(Protocol):
     ) -> tuple[Any, EnvState, Array, Array, Array, dict]: ...
 
 
+class EnvConfig:
+    """What can be chosen of an environment: subclasses are frozen dataclasses of settings."""
+
+    def problems(self) -> list[str]:
+        """What is wrong with these choices together, each with its fix."""
+        return []
+
+
 class Step(NamedTuple):
     """One step of one environment: where it stands now, and what just happened."""
 

@@ -30,7 +30,17 @@ from rollax.memory.replay import Sample
 from rollax.programs.actors import Actor, Board, Shard, Totals, remote
 from rollax.programs.evaluate import Best, Evaluation, Evaluator, keep_best
 from rollax.programs.loop import Health, Loop
-from rollax.programs.program import Chunk, Program, Running, Schedule, Window, evaluation_keys, nbytes, no_best
+from rollax.programs.program import (
+    Chunk,
+    Program,
+    Running,
+    Schedule,
+    Window,
+    evaluation_keys,
+    nbytes,
+    no_best,
+    replay_problems,
+)
 from rollax.types import Array, Key
 
 TOGETHER = 16  # batches that are asked for, and learnt from, at once
@@ -64,8 +74,8 @@ class ActorsProgram(Program):
 
     @classmethod
     def problems(cls, experiment: Experiment) -> list[str]:
-        loop, found = experiment.loop, []
-        if not isinstance(getattr(experiment.choices, "replay", None), PrioritizedReplay):
+        loop, found = experiment.loop, replay_problems(experiment)
+        if not isinstance(experiment.choices.replay, PrioritizedReplay):
             found.append("actors=... want priorities; try `rollax train apex`, or --replay prioritized")
         if experiment.seeds != 1:
             found.append(f"seeds={experiment.seeds}: actors collect for one learner; leave --seeds out")

@@ -106,7 +106,7 @@ class HostProgram(Program):
 
     @classmethod
     def problems(cls, experiment: Experiment) -> list[str]:
-        if experiment.loop.replay_on == "device" or hasattr(experiment.choices, "replay"):
+        if experiment.loop.replay_on == "device" or experiment.choices.replay is not None:
             return []
         return [f"replay_on=host: {experiment.agent} has no replay; leave it out"]
 

@@ -29,6 +29,7 @@ from rollax.programs.program import (
     evaluation_keys,
     nbytes,
     population_axes,
+    replay_problems,
     without_garbage_collection,
 )
 from rollax.types import Array, Key
@@ -92,9 +93,7 @@ class JitProgram(Program):
 
     @classmethod
     def problems(cls, experiment: Experiment) -> list[str]:
-        if experiment.loop.replay_on == "device":
-            return []
-        return ["replay_on=host is for environments outside JAX; leave it out, or see --capacity for a smaller replay"]
+        return replay_problems(experiment)
 
     @classmethod
     def make(cls, experiment: Experiment, agent: Agent, task: Any, block: int, schedule: Schedule) -> JitProgram:
@@ -189,7 +188,7 @@ class JitProgram(Program):
         state, best = self.shapes(keys, hparams)
         number = jax.ShapeDtypeStruct((), jnp.int32)
         state_specs, best_specs = self.spread.specs if self.spread else (EVERYWHERE, EVERYWHERE)
-        learner_specs = getattr(state_specs, "learner", EVERYWHERE)
+        learner_specs = state_specs.learner if self.spread else EVERYWHERE
         chunk_specs = ((state_specs, EVERYWHERE, EVERYWHERE), (state_specs, BY_MEMBER))
 
         def warm_up(state: TrainState, stop: Array, log_iterations: Array) -> tuple[TrainState, Array]:

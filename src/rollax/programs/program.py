@@ -162,6 +162,13 @@ class Program(ABC):
         """An evaluation with these keys `[members]`, outside a run."""
 
 
+def replay_problems(experiment: Experiment) -> list[str]:
+    """Whether the replay may be where it is wanted, with environments in JAX."""
+    if experiment.loop.replay_on == "device":
+        return []
+    return ["replay_on=host is for environments outside JAX; leave it out, or see --capacity for a smaller replay"]
+
+
 def no_best(learner: Learner, members: int) -> Best:
     """Nothing has been evaluated; the weights are those of the learners."""
     return Best(jnp.full((members,), -jnp.inf), jax.tree.map(jnp.copy, learner.params))
@@ -183,7 +190,7 @@ def advance_in_chunks(
         sums = fetch(rows)
         for index in range(LOG_ROWS):
             end = (first // schedule.log + index + 1) * schedule.log
-            end = min(end, schedule.total) if schedule.total else end
+            end = min(end, schedule.total) if first < schedule.total else end
             if end > last or (windows and windows[-1].end == end):
                 break
             windows.append(Window(end, end * unit, sums[:, index]))
