@@ -23,7 +23,7 @@ import numpy as np
 from rollax.agents.base import Agent, Learner
 from rollax.agents.dqn import DQN, DQNConfig
 from rollax.errors import ConfigError, warn
-from rollax.experiment.experiment import Experiment
+from rollax.experiment.experiment import Experiment, population
 from rollax.experiment.tree import to_json
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Sample
@@ -79,6 +79,8 @@ class ActorsProgram(Program):
             found.append("actors=... want priorities; try `rollax train apex`, or --replay prioritized")
         if experiment.seeds != 1:
             found.append(f"seeds={experiment.seeds}: actors collect for one learner; leave --seeds out")
+        elif len(population(experiment)) > 1:
+            found.append("several values of a hyper-parameter: actors collect for one learner; give one value of each")
         if loop.num_envs % loop.actors:
             near = max(1, loop.num_envs // loop.actors) * loop.actors
             found.append(f"num_envs={loop.num_envs} cannot be shared out to {loop.actors} actors; try num_envs={near}")
@@ -176,8 +178,8 @@ def listening_as_before() -> Generator[None]:
         signal.signal(number, handler)
 
 
-class Seen(NamedTuple):
-    """What had been seen at a row of the log."""
+class Tally(NamedTuple):
+    """What had been counted by a row of the log."""
 
     time: float
     steps: int
@@ -214,7 +216,7 @@ class ActorsRunning(Running):
         fleet = Fleet(self.experiment)
         fleet.publish(self.updates, self.learner.params)
         self.pending = deque(self.request(fleet, number % len(fleet.shards)) for number in range(AHEAD))
-        self.seen = self.now()
+        self.tally = self.now()
         return fleet
 
     @property
@@ -260,9 +262,9 @@ class ActorsRunning(Running):
             self.updates += TOGETHER
             fleet.shards[shard].reprioritize.remote(drawn.handle, np.asarray(priority))
             fleet.publish(self.updates, self.learner.params)
-            if self.steps // log > self.seen.steps // log:
+            if self.steps // log > self.tally.steps // log:
                 windows.append(self.window(fleet))
-        if self.steps >= last and self.steps > self.seen.steps:
+        if self.steps >= last and self.steps > self.tally.steps:
             windows.append(self.window(fleet))
         reached = self.steps // self.unit
         learner = jax.tree.map(lambda leaf: leaf[None], self.learner)
@@ -284,13 +286,13 @@ class ActorsRunning(Running):
             self.before, self.ended = self.before + last.steps, self.ended + np.array(last.episodes)
         self.totals[shard] = totals
 
-    def now(self) -> Seen:
+    def now(self) -> Tally:
         episodes = self.ended + np.sum([total.episodes for total in self.totals.values()] or [np.zeros(3)], axis=0)
-        return Seen(time.perf_counter(), self.steps, self.updates, episodes)
+        return Tally(time.perf_counter(), self.steps, self.updates, episodes)
 
     def window(self, fleet: Fleet) -> Window:
         """What happened since the last one, and how far the actors are behind."""
-        before, now, batch = self.seen, self.now(), self.agent.config.batch_size
+        before, now, batch = self.tally, self.now(), self.agent.config.batch_size
         seconds, steps, updates = now.time - before.time, now.steps - before.steps, now.updates - before.updates
         newest = max((total.version for total in self.totals.values()), default=0)
         remarks = {
@@ -303,7 +305,7 @@ class ActorsRunning(Running):
         metrics = dict.fromkeys(self.agent.metric_names, 0.0)  # each actor has an epsilon of its own: none here
         metrics["loss"] = float(np.sum(self.losses))
         sums = [*(now.episodes - before.episodes), len(self.losses), *metrics.values()]
-        self.losses, self.seen = [], now
+        self.losses, self.tally = [], now
         return Window(now.steps // self.unit, now.steps, np.array([sums]), remarks)
 
     def close(self) -> None:
