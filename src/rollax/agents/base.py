@@ -132,6 +132,10 @@ class LearningInParts(ABC):
 class Stepwise(LearningInParts, Agent):
     """An agent whose iteration of learning consists of equal steps."""
 
+    def env_steps(self, learner: Learner) -> Array:
+        """Environment steps since learning began, which schedules count, of a learner that counts `gradient_steps`."""
+        return learner.gradient_steps / self.updates * self.spec.steps_per_iteration
+
     def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
         progress, lessons = self.begin(learner, memory, rollout, key)
         progress, metrics = jax.lax.scan(lambda old, own: self.step(old, lessons.shared, own), progress, lessons.each)

@@ -127,9 +127,18 @@ class PQN(QLearner):
     def step(
         self, progress: tuple[PQNLearner, tuple], shared: tuple[Lesson, Array], own: tuple[Array, Key]
     ) -> tuple[tuple[PQNLearner, tuple], Metrics]:
-        rows, key = own
-        learner, metrics = self.gradient_step(progress[0], minibatch(shared[0], rows), key)
-        return (learner, progress[1]), metrics
+        """A gradient step."""
+        (learner, memory), (rows, key) = progress, own
+        lesson = minibatch(shared[0], rows)
+
+        def loss_of(params: Params) -> Array:
+            taken = jax.nn.one_hot(lesson.action, self.spec.num_actions)
+            predicted = jnp.sum(taken * self.returns(params, lesson.obs, key).mean(), axis=-1)
+            return 0.5 * jnp.mean((predicted - lesson.target) ** 2)
+
+        loss, grads = mean_over(self.spec, jax.value_and_grad(loss_of)(learner.params))
+        params, opt_state = self.descend(learner, grads)
+        return (PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1), memory), {"loss": loss}
 
     def next_values(self, params: Params, rollout: Transition, key: Key) -> Array:
         """The best legal action's value in the true successor of every step `[T, B]`."""
@@ -138,16 +147,6 @@ class PQN(QLearner):
             return jnp.max(mask_illegal(self.returns(params, obs, key).mean(), obs.legal), axis=-1)
 
         return successor_values(self.spec, rollout, rollout.notes, best)
-
-    def gradient_step(self, learner: PQNLearner, lesson: Lesson, key: Key) -> tuple[PQNLearner, Metrics]:
-        def loss_of(params: Params) -> Array:
-            taken = jax.nn.one_hot(lesson.action, self.spec.num_actions)
-            predicted = jnp.sum(taken * self.returns(params, lesson.obs, key).mean(), axis=-1)
-            return 0.5 * jnp.mean((predicted - lesson.target) ** 2)
-
-        loss, grads = mean_over(self.spec, jax.value_and_grad(loss_of)(learner.params))
-        params, opt_state = self.descend(learner, grads)
-        return PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1), {"loss": loss}
 
 
 PQN_RECIPE = Recipe(PQNConfig(), PQNHParams(), {"num_envs": 32, "rollout_length": 32, "warm_up_steps": 0})
