@@ -18,7 +18,6 @@ from flax import struct
 
 from rollax.agents.base import (
     HIDING_OPTIMIZERS,
-    AgentConfig,
     Lessons,
     OptimizerHParams,
     OptimizerName,
@@ -28,7 +27,7 @@ from rollax.agents.base import (
     blank_features,
     make_optimizer,
 )
-from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, shuffled, successor_values
+from rollax.agents.rollouts import RolloutConfig, flatten_time, minibatch, shuffled, successor_values
 from rollax.networks.models import ActorCritic
 from rollax.networks.normalization import (
     Observations,
@@ -42,7 +41,7 @@ from rollax.networks.torsos import MLP, Torso
 from rollax.rules.distributions import MaskedCategorical, masked_categorical
 from rollax.rules.schedules import linear
 from rollax.rules.targets import lambda_returns
-from rollax.settings import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, setting
+from rollax.settings import NOT_NEGATIVE, POSITIVE, SHARE, setting
 from rollax.tracing import mean_and_variance, mean_over
 from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
@@ -93,21 +92,13 @@ class PPOHParams(OptimizerHParams):
 
 
 @dataclass(frozen=True)
-class PPOConfig(AgentConfig):
+class PPOConfig(RolloutConfig):
     """Choices that shape the compiled program.  All are static."""
 
     torso: Torso = MLP(hidden=(64, 64))
     observations: Observations = RawObservations()
     rewards: Rewards = RawRewards()
     shared: bool = setting(False, "Whether policy and value function share one torso.", group="network")
-    epochs: int = setting(4, "Number of passes over each rollout.", limit=COUNT, group="rollouts")
-    minibatches: int = setting(
-        4,
-        "Number of minibatches that a rollout is split into, each for one gradient step.",
-        limit=COUNT,
-        group="rollouts",
-        memory=True,
-    )
     optimizer: OptimizerName = setting("adam", "The optimizer's rule.", group="optimizer", rare=True)
     normalize_advantages: bool = setting(
         True, "Normalise the advantages of each minibatch to mean 0 and standard deviation 1.", group="ppo", rare=True
@@ -125,13 +116,10 @@ class PPOConfig(AgentConfig):
         return PPO(self, spec)
 
     def problems(self, spec: EnvSpec) -> list[str]:
-        found = self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches)
+        found = super().problems(spec)
         if self.torso.reads_raw and not isinstance(self.observations, RawObservations):
             found.append("observations=normalized hides what this torso looks for; try observations=raw or torso=mlp")
         return found
-
-    def rows_of_an_update(self, spec: EnvSpec) -> int:
-        return spec.steps_per_iteration // self.minibatches
 
 
 class PPOParams(NamedTuple):

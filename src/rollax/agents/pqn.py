@@ -14,16 +14,16 @@ import optax
 from flax import struct
 
 from rollax.agents.acting import NoisyActing
-from rollax.agents.base import AgentConfig, OptimizerHParams, OptimizerName, Recipe, blank_features, make_optimizer
+from rollax.agents.base import OptimizerHParams, OptimizerName, Recipe, blank_features, make_optimizer
 from rollax.agents.q_learner import QLearner
-from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, shuffled, successor_values
+from rollax.agents.rollouts import RolloutConfig, flatten_time, minibatch, shuffled, successor_values
 from rollax.networks.heads import Head, ScalarHead
 from rollax.networks.streams import Streams
 from rollax.networks.torsos import MLP, Torso
 from rollax.rules.policies import mask_illegal
 from rollax.rules.schedules import Exploration, LinearEpsilon
 from rollax.rules.targets import lambda_returns
-from rollax.settings import COUNT, SHARE, setting
+from rollax.settings import SHARE, setting
 from rollax.tracing import mean_over
 from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
@@ -40,19 +40,12 @@ class PQNHParams(OptimizerHParams):
 
 
 @dataclass(frozen=True)
-class PQNConfig(AgentConfig):
+class PQNConfig(RolloutConfig):
     """Choices that shape the compiled program.  All are static."""
 
     torso: Torso = MLP(layer_norm=True)
     streams: Streams = setting(Streams(), group="network")
-    epochs: int = setting(2, "Number of passes over each rollout.", limit=COUNT, group="rollouts")
-    minibatches: int = setting(
-        4,
-        "Number of minibatches that a rollout is split into, each for one gradient step.",
-        limit=COUNT,
-        group="rollouts",
-        memory=True,
-    )
+    epochs: int = 2
     optimizer: OptimizerName = setting("radam", "The optimizer's rule.", group="optimizer", rare=True)
     evaluation_epsilon: float = setting(
         0.0, "Share of random actions in evaluations.", limit=SHARE, group="evaluation and logging", protocol=True
@@ -60,12 +53,6 @@ class PQNConfig(AgentConfig):
 
     def build(self, spec: EnvSpec) -> PQN:
         return PQN(self, spec)
-
-    def problems(self, spec: EnvSpec) -> list[str]:
-        return self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches)
-
-    def rows_of_an_update(self, spec: EnvSpec) -> int:
-        return spec.steps_per_iteration // self.minibatches
 
 
 class PQNLearner(NamedTuple):
