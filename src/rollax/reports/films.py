@@ -149,7 +149,7 @@ def film(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | End
             obs = task.observe(before, shown, ended)
             text = functools.partial(with_caption, as_blocks(picture[0]), step, total)
             yield Shot(picture[0], text)
-            action, carry = policy.step(carry, obs, fresh, seed=seed + step)
+            action, carry = policy.decide(carry, obs, fresh, seed + step)
             action = action.astype(np.int32)
             player.submit(action)
             camera.submit(action)
@@ -183,7 +183,7 @@ def player_of(policy: Policy, seed: int) -> Callable[[Scene], np.ndarray]:
         if policy.task.in_turn:
             action, carry = policy.in_turn(carry, scene.state, fresh, draw)
         else:
-            action, carry = policy.step(carry, scene.obs, fresh, draw)
+            action, carry = policy.decide(carry, scene.obs, fresh, draw)
         return action
 
     return choose
