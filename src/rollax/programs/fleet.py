@@ -182,6 +182,7 @@ class Tally(NamedTuple):
     """What had been counted by a row of the log."""
 
     time: float
+    iteration: int
     steps: int
     updates: int
     episodes: np.ndarray
@@ -223,6 +224,11 @@ class ActorsRunning(Running):
     def steps(self) -> int:
         return self.before + sum(total.steps for total in self.totals.values())
 
+    @property
+    def iteration(self) -> int:
+        """How many iterations the actors' steps make up: what is saved, and where rows of the log lie."""
+        return self.steps // self.unit
+
     def request(self, fleet: Fleet, shard: int) -> tuple[int, Any]:
         """Asks a shard for batches."""
         hp, batch_size = self.experiment.hparams, self.agent.config.batch_size
@@ -245,8 +251,8 @@ class ActorsRunning(Running):
         """Learns until the actors have taken the steps of that iteration, or the caller should hear of it."""
         fleet = self.fleet = self.fleet or self.start(state)
         windows: list[Window] = []
-        log, last, began = self.experiment.record.log_steps, self.program.schedule.total * self.unit, time.monotonic()
-        while self.steps < stop * self.unit and time.monotonic() - began < PATIENCE:
+        log, total, began = self.program.schedule.log, self.program.schedule.total, time.monotonic()
+        while self.iteration < stop and time.monotonic() - began < PATIENCE:
             fleet.look_after()
             shard, future = self.pending.popleft()
             self.pending.append(self.request(fleet, shard))
@@ -262,11 +268,11 @@ class ActorsRunning(Running):
             self.updates += TOGETHER
             fleet.shards[shard].reprioritize.remote(drawn.handle, np.asarray(priority))
             fleet.publish(self.updates, self.learner.params)
-            if self.steps // log > self.tally.steps // log:
+            if self.iteration // log > self.tally.iteration // log:
                 windows.append(self.window(fleet))
-        if self.steps >= last and self.steps > self.tally.steps:
+        reached = self.iteration
+        if reached >= total and reached > self.tally.iteration:
             windows.append(self.window(fleet))
-        reached = self.steps // self.unit
         learner = jax.tree.map(lambda leaf: leaf[None], self.learner)
         counted = {"iteration": jnp.int32(reached), "updates": jnp.int32(self.updates)}
         return Chunk(state._replace(learner=learner, **counted), windows, reached)
@@ -288,7 +294,7 @@ class ActorsRunning(Running):
 
     def now(self) -> Tally:
         episodes = self.ended + np.sum([total.episodes for total in self.totals.values()] or [np.zeros(3)], axis=0)
-        return Tally(time.perf_counter(), self.steps, self.updates, episodes)
+        return Tally(time.perf_counter(), self.iteration, self.steps, self.updates, episodes)
 
     def window(self, fleet: Fleet) -> Window:
         """What happened since the last one, and how far the actors are behind."""
@@ -306,7 +312,7 @@ class ActorsRunning(Running):
         metrics["loss"] = float(np.sum(self.losses))
         sums = [*(now.episodes - before.episodes), len(self.losses), *metrics.values()]
         self.losses, self.tally = [], now
-        return Window(now.steps // self.unit, now.steps, np.array([sums]), remarks)
+        return Window(now.iteration, now.iteration * self.unit, np.array([sums]), remarks)
 
     def close(self) -> None:
         if self.fleet is not None:
