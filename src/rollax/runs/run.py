@@ -209,7 +209,7 @@ def advance(session: Session, running: Running, state: Any, best: Best, caught: 
         session.add_metrics(rows)
         tell_concerns(session, rows)
         before, iteration = iteration, chunk.reached
-        step = min(iteration * plan.steps_per_iteration, plan.last_step)
+        step = iteration * plan.steps_per_iteration
         crossed = iteration // schedule.evaluation > before // schedule.evaluation
         if iteration >= schedule.total or (crossed and iteration > schedule.warm_up):
             result, best = running.evaluate(state, best)
@@ -222,7 +222,7 @@ def advance(session: Session, running: Running, state: Any, best: Best, caught: 
             session.metrics.write_if_due()
             session.evaluations.write_if_due()
     if saved != iteration:
-        save(session, state, best, min(iteration * plan.steps_per_iteration, plan.last_step))
+        save(session, state, best, iteration * plan.steps_per_iteration)
     return iteration, state, int(heard)
 
 
@@ -253,7 +253,7 @@ def save(session: Session, state: Any, best: Best, step: int) -> None:
 
 
 def finish(session: Session, state: Any, iteration: int, heard: int, draw: Draw | None) -> Result:
-    step = min(iteration * session.plan.steps_per_iteration, session.plan.last_step)
+    step = iteration * session.plan.steps_per_iteration
     status, code = outcome_of(session, iteration >= session.plan.schedule.total, heard)
     params = fetch(state.learner.params)
     summary = write_summary(session, status, step, params)
