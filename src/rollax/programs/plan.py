@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from rollax.agents.dqn import DQNHParams
 from rollax.envs import registry
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
@@ -146,8 +147,9 @@ def kind_of(experiment: Experiment, task: Task | HostTask, debug: Debug) -> type
 
 def limit_problems(experiment: Experiment) -> list[str]:
     """Whether the replay can draw from what is wanted."""
-    replay = experiment.choices.replay
-    if replay is not None and type(replay) is not UniformReplay and experiment.hparams.replay_limit != 0:
+    hparams = experiment.hparams
+    limited = isinstance(hparams, DQNHParams) and hparams.replay_limit != 0
+    if limited and type(experiment.choices.replay) is not UniformReplay:
         return ["replay_limit is for replay=uniform; leave it out, or set --capacity"]
     return []
 

@@ -24,7 +24,6 @@ from rollax.types import Observation
 
 CLEAR = "\x1b[H\x1b[2J"
 SHORT_FILM, LONG_FILM = 500, 5_000  # steps, in JAX and outside it
-USUAL_RATE = 6  # pictures in a second
 
 
 class Scene(NamedTuple):
@@ -98,7 +97,7 @@ def watch(
         played = film(policy, result.experiment.env, seed, most or LONG_FILM)
     else:
         played = animation(policy, result.experiment.env, seed, most or SHORT_FILM)
-    rate = frames_per_second or getattr(policy.task, "pictures_per_second", USUAL_RATE)
+    rate = frames_per_second or policy.task.pictures_per_second
     frames, ending = [], None
     for moment in played:
         if isinstance(moment, Ending):
