@@ -37,7 +37,7 @@ def library(seeds: int, num_envs: int, batch_size: int, hidden: tuple[int, ...],
             hidden=hidden,
             capacity=capacity,
             warm_up_steps=WARM_UP * num_envs,
-            log_steps=2**30,  # one window for all
+            log_steps=num_envs * 2**20,  # one window for all
         )
     )
     running = plan.program.compile(plan.keys, plan.hparams)

@@ -45,10 +45,11 @@ class FlaxConv(nn.Module):
     strides: tuple[int, int] = (1, 1)
     padding: str = "VALID"
     scale: float = 1.0
+    dtype: Any = None
 
     @nn.compact
     def __call__(self, x: Any) -> Any:
-        layer = nn.Conv(self.features, self.kernel_size, self.strides, self.padding)
+        layer = nn.Conv(self.features, self.kernel_size, self.strides, self.padding, dtype=self.dtype)
         return layer(x.astype(jnp.float32) * self.scale)
 
 
@@ -102,7 +103,7 @@ def minatar_training(agent: str, form: str, seeds: int, iterations: int, values:
         torso="minatar",
         seeds=seeds,
         steps=10**7,
-        log_steps=2**30,
+        log_steps=2**30,  # one window for all
         **values,
     )
     plan = make_plan(experiment)

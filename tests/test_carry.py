@@ -49,7 +49,7 @@ def population(num_envs=4, rollout_length=7):
 def test_a_carry_is_cleared_where_an_episode_begins_and_only_there():
     program, hparams = population()
     state = jax.tree.map(lambda leaf: leaf[0] if leaf.ndim else leaf, program.init(seed_keys(0), hparams)[0])
-    np.testing.assert_array_equal(state.envs.fresh, True)
+    np.testing.assert_array_equal(program.task.fresh(state.envs), True)
     envs, start = state.envs, [1, 1, 1, 1]
     for seed in range(3):
         envs, rollout, _ = program.loop.collect(state.learner, envs, jax.random.key(seed))
@@ -60,7 +60,7 @@ def test_a_carry_is_cleared_where_an_episode_begins_and_only_there():
         np.testing.assert_array_equal(envs.carry["count"], start)
         ended = rollout.terminated | rollout.truncated
         np.testing.assert_array_equal(rollout.fresh[1:], ended[:-1])
-        np.testing.assert_array_equal(envs.fresh, ended[-1])
+        np.testing.assert_array_equal(program.task.fresh(envs), ended[-1])
     assert np.asarray(rollout.fresh).any()
 
 
@@ -144,7 +144,6 @@ def test_environments_outside_carry_it_too():
     expected = sum(1 + step % LENGTH for step in range(steps))  # a count from 1 to 5, again and again, in each of two
     assert float(state.learner.params["total"][0]) == 2 * expected
     np.testing.assert_array_equal(state.envs.carry["count"], [[1 + steps % LENGTH] * 2])
-    np.testing.assert_array_equal(state.envs.fresh, [[False, False]])
     result = program.play(state.learner, keys)
     # Even steps pay for action 1: of counts 1 to 5 only the third, which is step 2, is one.
     reward = sum(int(int(count % 3 == 0) == count % 2) for count in range(1, LENGTH + 1))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.envs.protocol import Envs, begun
+from rollax.envs.protocol import Envs
 from rollax.errors import EnvError, RollaxError
 from rollax.types import Array, Carry, EnvSpec, Key, Observation, Space, count_of
 
@@ -88,7 +88,7 @@ class HostTask:
     def begin(self, key: Key, num_envs: int, carry: Carry = ()) -> Envs:
         """A batch before anything has been seen: the environments begin when the run does."""
         obs = jax.tree.map(lambda x: jnp.zeros((num_envs, *x.shape), x.dtype), self.observation)
-        return begun((), obs, carry, num_envs)
+        return Envs((), obs, carry, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
 
     def observe(self, before: Observation, shown: Any, ended: Array) -> Observation:
         """What an agent sees: `shown`, after what it saw before, of which nothing is left where an episode ended."""

@@ -97,6 +97,11 @@ class Task:
         """A batch at the beginning of its first episodes."""
         return reset_envs(self, key, num_envs, carry)
 
+    def fresh(self, envs: Envs) -> Array:
+        """Which observations are the first of an episode: `bool[B]`, or `bool[B, players]`."""
+        begins = envs.episode_length == 0
+        return jnp.repeat(begins[:, None], self.players, axis=1) if self.players else begins
+
     def reset(self, key: Key) -> tuple[Observation, EnvState]:
         obs, state = self.env.reset(key, self.params)
         return self.see(obs), state
@@ -140,15 +145,14 @@ class Task:
 
 
 class Envs(NamedTuple):
-    """A batch of environments: their states, what they show, who acts there remembers what, and running sums.
+    """A batch of environments: their states, what they show, what their agent remembers, and running sums.
 
-    Nobody clears the carry here: who reads it does, where `fresh` says that an episode begins.
+    Nobody clears the carry here: who reads it does, where `Task.fresh` says that an episode begins.
     """
 
     state: EnvState
     obs: Observation
-    fresh: Array  # bool[B], or bool[B, players]: whether `obs` is the first of an episode, as the learner is told
-    carry: Carry  # what the agent remembers
+    carry: Carry
     episode_return: Array
     episode_length: Array
 
@@ -164,13 +168,7 @@ class Episodes(NamedTuple):
 def reset_envs(task: Task, key: Key, num_envs: int, carry: Carry = ()) -> Envs:
     """A batch at the beginning of its first episodes."""
     obs, state = jax.vmap(task.reset)(jax.random.split(key, num_envs))
-    return begun(state, obs, carry, num_envs, task.players)
-
-
-def begun(state: EnvState, obs: Observation, carry: Carry, num_envs: int, players: int = 0) -> Envs:
-    """A batch in which every episode begins."""
-    fresh = jnp.ones((num_envs, players) if players else num_envs, bool)
-    return Envs(state, obs, fresh, carry, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
+    return Envs(state, obs, carry, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
 
 
 def play_envs(task: Task, envs: Envs, decider: Decider, key: Key) -> tuple[Envs, Transition, Episodes]:
@@ -178,7 +176,7 @@ def play_envs(task: Task, envs: Envs, decider: Decider, key: Key) -> tuple[Envs,
     act_key, step_key = key
     if not task.in_turn:
         with phase(ACTING):
-            decision = decider.all(envs.carry, envs.obs, envs.fresh, act_key)
+            decision = decider.all(envs.carry, envs.obs, task.fresh(envs), act_key)
         return step_envs(task, envs, decision, step_key)
     num_envs = envs.episode_return.shape[0]
 
@@ -194,7 +192,7 @@ def play_envs(task: Task, envs: Envs, decider: Decider, key: Key) -> tuple[Envs,
         return task.turn(step_key, state, decide)
 
     keys = (jax.random.split(act_key, num_envs), jax.random.split(step_key, num_envs))
-    arguments = (*keys, envs.state, envs.fresh, envs.carry)
+    arguments = (*keys, envs.state, task.fresh(envs), envs.carry)
     if num_envs == 1:  # whatever depends on a condition is then really left out
         with phase(STEPPING):
             single = turn(*jax.tree.map(lambda leaf: leaf[0], arguments))
@@ -202,7 +200,7 @@ def play_envs(task: Task, envs: Envs, decider: Decider, key: Key) -> tuple[Envs,
     else:
         with phase(STEPPING):
             obs, decision, step = jax.vmap(turn)(*arguments)
-    return advance(envs, obs, decision, step)
+    return advance(task, envs, obs, decision, step)
 
 
 def step_envs(task: Task, envs: Envs, decision: Decision, key: Key) -> tuple[Envs, Transition, Episodes]:
@@ -210,10 +208,12 @@ def step_envs(task: Task, envs: Envs, decision: Decision, key: Key) -> tuple[Env
     num_envs = envs.episode_return.shape[0]
     with phase(STEPPING):
         step = jax.vmap(task.step)(jax.random.split(key, num_envs), envs.state, decision.action)
-        return advance(envs, envs.obs, decision, step)
+        return advance(task, envs, envs.obs, decision, step)
 
 
-def advance(envs: Envs, obs: Observation, decision: Decision, step: Step) -> tuple[Envs, Transition, Episodes]:
+def advance(
+    task: Task, envs: Envs, obs: Observation, decision: Decision, step: Step
+) -> tuple[Envs, Transition, Episodes]:
     """The batch after a step of all, who saw `obs`; the transitions, and what ended."""
     transition = Transition(
         obs=obs,
@@ -223,11 +223,10 @@ def advance(envs: Envs, obs: Observation, decision: Decision, step: Step) -> tup
         truncated=step.truncated,
         next_obs=step.next_obs,
         notes=decision.notes,
-        fresh=envs.fresh,
+        fresh=task.fresh(envs),
         carry=envs.carry,
     )
-    fresh = step.terminated | step.truncated
-    ended = of_all_players(jnp.any, fresh)
+    ended = of_all_players(jnp.any, step.terminated | step.truncated)
     total = envs.episode_return + of_all_players(jnp.sum, step.reward)
     length = envs.episode_length + 1
     episodes = Episodes(
@@ -236,7 +235,7 @@ def advance(envs: Envs, obs: Observation, decision: Decision, step: Step) -> tup
         length_sum=jnp.sum(jnp.where(ended, length, 0), dtype=jnp.float32),
     )
     sums = jnp.where(ended, 0.0, total), jnp.where(ended, 0, length)
-    envs = Envs(step.state, step.obs, fresh, decision.carry, *sums)
+    envs = Envs(step.state, step.obs, decision.carry, *sums)
     return envs, transition, episodes
 
 

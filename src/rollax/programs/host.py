@@ -241,7 +241,7 @@ class HostRunning(Running):
         else:
             obs = self.pending.obs[0]
         sums = jnp.asarray(self.returns), jnp.asarray(self.lengths)
-        envs = Envs((), obs, jnp.asarray(self.after.fresh), self.carry, *sums)
+        envs = Envs((), obs, self.carry, *sums)
         return state._replace(envs=envs), jnp.asarray(rows)
 
     def iterate(self, state: TrainState, *, learn: bool) -> TrainState:

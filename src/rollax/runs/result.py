@@ -14,7 +14,7 @@ import numpy as np
 
 from rollax.agents.base import Agent, Learner
 from rollax.agents.players import AgentDecider
-from rollax.envs.protocol import begun, play_envs
+from rollax.envs.protocol import Envs, play_envs
 from rollax.errors import CheckpointError, ConfigError
 from rollax.experiment.experiment import Experiment, from_json, population, with_values
 from rollax.experiment.tree import leaves
@@ -77,8 +77,7 @@ class Policy:
 
     def in_turn(self, carry: Carry, state: Any, fresh: bool = False, seed: int = 0) -> tuple[np.ndarray, Carry]:
         """The actions of all players in a state of an environment where each sees what those before it have done."""
-        flags = jnp.full((1, self.task.players), fresh)
-        actions, carry = self._turn(self.learner, carry, state, flags, jax.random.key(seed))
+        actions, carry = self._turn(self.learner, carry, state, fresh, jax.random.key(seed))
         return np.asarray(actions), carry
 
     @cached_property
@@ -86,7 +85,8 @@ class Policy:
         def actions(learner: Learner, carry: Carry, state: Any, fresh: Any, key: Any) -> Any:
             decider = AgentDecider(self.agent, learner, explore=False)
             single = jax.tree.map(lambda leaf: leaf[None], state)
-            envs = begun(single, self.task.observation, carry, 1, self.task.players)._replace(fresh=fresh)
+            length = jnp.where(fresh, 0, 1)[None]  # all that is asked of it is whether the episode begins
+            envs = Envs(single, self.task.observation, carry, jnp.zeros(1), length)
             envs, transition, _ = play_envs(self.task, envs, decider, jax.random.split(key))
             return transition.action[0], envs.carry
 
