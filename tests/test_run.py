@@ -213,7 +213,7 @@ def test_a_checkpoint_of_another_version_is_refused_before_anything_is_compiled(
     del arrays["train/envs/episode_length"]
     checkpoint.write(path, arrays | {"train/learner/hparams/epsilon_decay": np.zeros(2, np.float32)}, meta)
     monkeypatch.setattr(JitProgram, "compile", None)
-    with pytest.raises(CheckpointError, match=r"such as train/envs/episode_length: .* version .*--init-from .*killed") as caught:
+    with pytest.raises(CheckpointError, match=r"such as train/envs/episode_length: .*--init-from .*killed") as caught:
         rollax.resume(folder, quiet=True)
     assert "\n" not in str(caught.value)
     assert rollax.load(folder)(np.zeros(4, np.float32)) in (0, 1)
