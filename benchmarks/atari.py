@@ -80,7 +80,7 @@ class Training:
     def __init__(self, agent: str, game: str, num_envs: int, flags: list[str]):
         usual = make_experiment(agent, env=game)
         values: dict[str, Any] = {"num_envs": num_envs or usual.loop.num_envs, "steps": 10**9}
-        if hasattr(usual.choices, "replay"):
+        if usual.choices.replay is not None:
             unit = values["num_envs"] * usual.loop.rollout_length
             values["gradient_steps"] = max(1, unit // 4)  # one update for each 4 steps
             values["warm_up_steps"] = max(unit * 8, 4_096 // unit * unit)

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.envs.host import HostStep, HostTask
-from rollax.programs.host import HostEvaluator, HostProgram
-from rollax.programs.host_pieces import HostLoop
+from rollax.programs.host import HostProgram
+from rollax.programs.host_evaluate import HostEvaluator
+from rollax.programs.host_loop import HostLoop
 from rollax.types import Discrete, Observation
 
 STACK, SIDE = 3, 2

@@ -20,7 +20,9 @@ from rollax.experiment.tree import to_json
 from rollax.memory.ring import Batch
 from rollax.programs.actors import Actor, epsilon_of
 from rollax.programs.flat_replay import FlatReplay
+from rollax.runs import run
 from rollax.runs.folder import RunFolder
+from rollax.runs.result import load
 from rollax.types import Observation
 
 
@@ -92,6 +94,7 @@ def test_an_actor_sends_every_transition_once():
         ),
         (["apex", "--actors", "2", "--seeds", "2"], "leave --seeds out"),
         (["apex", "--actors", "2", "--replay-shards", "4"], "more than the actors"),
+        (["apex", "--actors", "2", "--replay-on", "host"], "replay_on=host is for environments outside JAX"),
     ],
 )
 def test_what_does_not_go_with_actors_is_refused(flags, told, capsys):
@@ -127,3 +130,20 @@ def test_a_run_goes_on_without_an_actor_and_can_be_played(tmp_path):
     assert float(rows[-1]["updates"]) > 0
     assert json.loads(folder.summary.read_text())["status"] == "interrupted"
     assert run_command("eval", [str(folder.path), "--episodes", "2"]) == 0
+
+
+@pytest.mark.thorough
+def test_a_run_with_actors_is_trained_resumed_and_loaded_as_any_other(tmp_path):
+    """Actors do not stop on the step: what is saved, logged and told is where the run really stands."""
+    first = run.train(experiment(log_steps=160, eval_episodes=2), tmp_path / "run", quiet=True)
+    reached = first.summary["total_steps"]
+    assert first.exit_code == 0
+    assert reached >= 1_600
+    assert first.curves["step"][0, -1] == first.evaluations["step"][0, -1] == reached
+    assert int(RunFolder(first.run_dir).checkpoint_steps()[0]) == reached
+    later = run.resume(first.run_dir, reached + 800, quiet=True)
+    assert later.summary["total_steps"] >= reached + 800
+    rows = first.curves["step"].shape[1]
+    np.testing.assert_array_equal(later.curves["step"][:, :rows], first.curves["step"])
+    assert np.all(np.diff(later.curves["updates"]) >= 0)
+    assert load(first.run_dir)(np.zeros(4, np.float32)) in (0, 1)

@@ -65,7 +65,7 @@ def test_the_agents_hold_every_part():
     """Whatever part an agent has, one of those that are tested here has it too."""
 
     def parts(choices):
-        kinds = {type(getattr(choices, slot)) for slot in PARTS if hasattr(choices, slot)}
+        kinds = {type(getattr(choices, slot)) for slot in PARTS if getattr(choices, slot, None) is not None}
         flags = {flag for flag in ("double",) if getattr(choices, flag, False)}
         streams = getattr(choices, "streams", Streams())
         layers = {flag for flag in ("dueling", "stream_hidden") if getattr(streams, flag)}

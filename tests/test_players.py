@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rollax
-from rollax.agents.players import Apart
+from rollax.agents.players import SeparateLearners
 from rollax.envs.check import check_environment
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError
@@ -67,7 +67,7 @@ def test_a_player_that_is_known_only_later_acts_with_its_own_weights():
     plan, state, _ = trained(hunt(), 1)
     agent, learner = plan.program.loop.agent, jax.tree.map(lambda leaf: leaf[0], state.learner)
     apart, obs = agent.apart(learner), Observation(jax.random.normal(jax.random.key(5), (40, 3, 125)))
-    assert isinstance(apart, Apart)
+    assert isinstance(apart, SeparateLearners)
 
     fresh = jnp.zeros(40, bool)
     later = jax.jit(lambda player: agent.act_as(apart, player, (), obs, fresh, jax.random.key(0), explore=False)[0])

@@ -15,7 +15,7 @@ from training_tools import decide, make_program, runner, seed_keys, small, solve
 
 from rollax.agents.names import AGENTS
 from rollax.agents.ppo import Lesson, PPOHParams
-from rollax.agents.rollouts import flatten_time
+from rollax.agents.rollouts import flatten_time, minibatch
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import make_experiment
 from rollax.networks.normalization import NormalizedObservations, RawObservations
@@ -110,16 +110,25 @@ def test_illegal_actions_have_no_chance_and_no_gradient():
     assert np.any(np.asarray(kernel)[:, :2] != 0.0)
 
 
+def lessons_learnt(agent, learner, rollout, monkeypatch):
+    """The minibatches that an iteration's gradient steps take."""
+    seen = []
+
+    def step(self, progress, shared, own):
+        seen.append(minibatch(shared, own[0]))
+        return progress, {}
+
+    monkeypatch.setattr(type(agent), "step", step)
+    with jax.disable_jit():
+        agent.learn(learner, (), rollout, jax.random.key(0))
+    return seen
+
+
 @pytest.mark.parametrize("made", [MASKED])
 def test_targets_are_the_lambda_returns_of_true_successors(made, monkeypatch):
     """By the definition of generalized advantage estimation, step by step, with the reward's scale."""
     agent, learner, rollout = collected(made)
-    seen = []
-    monkeypatch.setattr(
-        type(agent), "gradient_step", lambda self, carry, lesson, key: (seen.append(lesson), (carry, {}))[1]
-    )
-    with jax.disable_jit():
-        agent.learn(learner, (), rollout, jax.random.key(0))
+    seen = lessons_learnt(agent, learner, rollout, monkeypatch)
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout.next_obs)
     next_value = np.asarray(agent.judge(learner.params, flat)[1]).reshape(rollout.reward.shape)
     value, reward = np.asarray(rollout.notes.value), 0.5 * np.asarray(rollout.reward)
@@ -174,12 +183,7 @@ def test_nothing_has_moved_before_the_first_gradient_step(observations):
 
 def test_every_lesson_is_learnt_once_in_each_epoch(monkeypatch):
     agent, learner, rollout = collected(MASKED)
-    seen = []
-    monkeypatch.setattr(
-        type(agent), "gradient_step", lambda self, carry, lesson, key: (seen.append(lesson), (carry, {}))[1]
-    )
-    with jax.disable_jit():
-        agent.learn(learner, (), rollout, jax.random.key(0))
+    seen = lessons_learnt(agent, learner, rollout, monkeypatch)
     assert len(seen) == 2 * agent.config.epochs
     every = np.sort(np.asarray(rollout.notes.log_prob).reshape(-1))
     orders = [np.concatenate([np.asarray(lesson.log_prob) for lesson in seen[at : at + 2]]) for at in (0, 2)]

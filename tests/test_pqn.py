@@ -49,7 +49,8 @@ def test_truncations_are_met_in_that_test():
 def test_the_loss_of_a_lesson_by_hand():
     agent, learner, rollout = collected(COUNTER)
     lesson = Lesson(*(jax.tree.map(lambda x: x[0], part) for part in (rollout.obs, rollout.action, rollout.reward)))
-    loss = agent.gradient_step(learner, lesson, jax.random.key(0))[1]["loss"]
+    _, metrics = agent.step((learner, ()), (lesson, None), (jnp.arange(4), jax.random.key(0)))
+    loss = metrics["loss"]
     values = np.asarray(agent.returns(learner.params, lesson.obs).mean())
     taken = values[np.arange(4), np.asarray(lesson.action)]
     np.testing.assert_allclose(loss, 0.5 * np.mean((taken - np.asarray(lesson.target)) ** 2), rtol=1e-5)

@@ -17,11 +17,13 @@ from rollax.commands.cli import run_command
 from rollax.errors import CheckpointError, ConfigError, EnvError
 from rollax.experiment.experiment import make_experiment
 from rollax.experiment.tree import to_json
+from rollax.programs.jit import JitProgram
 from rollax.programs.plan import make_plan
 from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder
 from rollax.runs.result import evaluate_run
-from rollax.runs.run import check_origin, check_version, next_stop
+from rollax.runs.resuming import check_origin, check_version
+from rollax.runs.run import next_stop
 
 SMALL: Any = {
     "preset": "none",
@@ -204,6 +206,20 @@ def test_the_state_of_another_experiment_is_refused(often_saved, tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=r"hparams\.discount: 0\.99 -> 0\.5"):
         rollax.resume(folder, quiet=True)
+
+
+def test_a_checkpoint_of_another_version_is_refused_before_anything_is_compiled(often_saved, tmp_path, monkeypatch):
+    step = RunFolder(often_saved.run_dir).checkpoint_steps()[5]
+    folder = interrupted(often_saved, tmp_path / "killed", step)
+    path = folder / "checkpoints" / str(step)
+    arrays, meta = load_file(path / checkpoint.ARRAYS), checkpoint.verify(path)
+    del arrays["train/envs/episode_length"]
+    checkpoint.write(path, arrays | {"train/learner/hparams/epsilon_decay": np.zeros(2, np.float32)}, meta)
+    monkeypatch.setattr(JitProgram, "compile", None)
+    with pytest.raises(CheckpointError, match=r"such as train/envs/episode_length: .*--init-from .*killed") as caught:
+        rollax.resume(folder, quiet=True)
+    assert "\n" not in str(caught.value)
+    assert rollax.load(folder)(np.zeros(4, np.float32)) in (0, 1)
 
 
 def test_a_checkpoint_may_be_from_before_a_field_was_there(tmp_path):

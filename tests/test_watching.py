@@ -15,8 +15,10 @@ from rollax.envs.hackmatrix import HackMatrix
 from rollax.envs.hackmatrix.drawing import ACTION_NAMES, KEYS
 from rollax.envs.pictures import drawer_of
 from rollax.errors import ConfigError
-from rollax.reports.films import Ending, as_blocks, watch
+from rollax.programs.plan import make_plan
+from rollax.reports.films import Ending, as_blocks, episode, player_of, watch
 from rollax.reports.playing import play
+from rollax.runs.result import policy_of
 
 BUSY = {
     "player": {"row": 2, "col": 2, "credits": 5},
@@ -95,6 +97,16 @@ def test_an_agent_is_watched(tmp_path):
     assert screen.getvalue().count("step ") == ending.steps
     assert ending == again
     assert ending.total == ending.steps  # CartPole pays 1 for each step
+
+
+def test_numbers_that_are_seen_as_flags_are_made_flags_once():
+    plan = make_plan(rollax.make_experiment("double", env="FrozenLake-misc", preset="none", hidden=(16,)))
+    agent, hparams = plan.program.agent, jax.tree.map(lambda leaf: leaf[0], plan.hparams)
+    policy = policy_of(plan, agent.init(plan.keys[0], hparams)[0].params, 0)
+    assert policy.task.one_hot == 16
+    *scenes, ending = episode(policy.task, player_of(policy, 0), 0, 5)
+    assert isinstance(ending, Ending)
+    assert len(scenes) == ending.steps > 0
 
 
 def test_what_cannot_be_drawn_is_told():

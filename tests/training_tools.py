@@ -86,7 +86,7 @@ def small(name: str, **changes: Any) -> Any:
     sizes: dict[str, Any] = {"torso": choices.torso.clone(hidden=(48,))}
     if hasattr(choices, "streams") and choices.streams.stream_hidden:
         sizes["streams"] = choices.streams.clone(stream_hidden=32)
-    if hasattr(choices, "replay"):
+    if choices.replay is not None:
         sizes |= {"replay": replace(choices.replay, capacity=8_192), "batch_size": 64}
     if isinstance(getattr(choices, "head", None), CategoricalHead):
         sizes["head"] = CategoricalHead(atoms=41, value_min=-2.0, value_max=6.0)

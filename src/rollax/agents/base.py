@@ -104,8 +104,8 @@ class Lessons(NamedTuple):
     each: Any  # a tree of [updates, ...]: for each step its own
 
 
-class Stepwise(Agent):
-    """An agent whose iteration of learning is `updates` equal steps, which a caller may also take one by one.
+class LearningInParts(ABC):
+    """An iteration of learning as `updates` equal steps, which a caller may take one by one.
 
     `begin` says what there is to learn, `step` learns one part of it, `conclude` tidies up.  What the steps change is
     in the progress: what learns, and the memory.
@@ -128,6 +128,14 @@ class Stepwise(Agent):
     def conclude(self, progress: Progress, lessons: Lessons, metrics: Metrics) -> tuple[Learner, Memory, Metrics]:
         """Learner and memory after the last step, from the means of the steps' metrics all that `learn` reports."""
 
+
+class Stepwise(LearningInParts, Agent):
+    """An agent whose iteration of learning consists of equal steps."""
+
+    def env_steps(self, learner: Learner) -> Array:
+        """Environment steps since learning began, which schedules count, of a learner that counts `gradient_steps`."""
+        return learner.gradient_steps / self.updates * self.spec.steps_per_iteration
+
     def learn(self, learner: Learner, memory: Memory, rollout: Transition, key: Key) -> tuple[Learner, Memory, Metrics]:
         progress, lessons = self.begin(learner, memory, rollout, key)
         progress, metrics = jax.lax.scan(lambda old, own: self.step(old, lessons.shared, own), progress, lessons.each)
@@ -136,6 +144,11 @@ class Stepwise(Agent):
 
 class AgentConfig(ABC):
     """What shapes an agent's compiled program: subclasses are frozen dataclasses of settings and parts."""
+
+    @property
+    def replay(self) -> Any:
+        """The `Replay` of those that learn from past transitions; None for others."""
+        return None
 
     @abstractmethod
     def build(self, spec: EnvSpec) -> Agent:
@@ -148,6 +161,10 @@ class AgentConfig(ABC):
     def least_warm_up(self, spec: EnvSpec) -> int:
         """Iterations without learning that `learn` needs to have happened."""
         return 0
+
+    def rows_of_an_update(self, spec: EnvSpec) -> int:
+        """Transitions that one gradient step learns from."""
+        return spec.steps_per_iteration
 
 
 class Recipe(NamedTuple):

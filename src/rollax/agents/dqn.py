@@ -138,6 +138,9 @@ class DQNConfig(AgentConfig):
     def least_warm_up(self, spec: EnvSpec) -> int:
         return self.replay.least_warm_up(spec)
 
+    def rows_of_an_update(self, spec: EnvSpec) -> int:
+        return self.batch_size
+
 
 class DQNLearner(NamedTuple):
     """What learning changes."""

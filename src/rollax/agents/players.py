@@ -60,7 +60,7 @@ def of_player(learner: Learner, player: Any) -> Learner:
     return jax.tree.map(lambda leaf: leaf[player], learner)
 
 
-class Apart(tuple):
+class SeparateLearners(tuple):
     """The learners of independent players, one by one."""
 
 
@@ -92,7 +92,7 @@ class Independent(Players):
     def act(
         self, learner: Learner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
     ) -> Decision:
-        if isinstance(learner, Apart):
+        if isinstance(learner, SeparateLearners):
             each = [
                 self.act_as(
                     learner,
@@ -115,7 +115,7 @@ class Independent(Players):
         def act(own: Learner) -> Decision:
             return self.agent.act(own, carry, obs, fresh, key, explore=explore)
 
-        if not isinstance(learner, Apart):
+        if not isinstance(learner, SeparateLearners):
             return act(of_player(learner, player))
         if isinstance(player, int):
             return act(learner[player])
@@ -125,7 +125,7 @@ class Independent(Players):
         """Of a few players each apart, so that none is copied in each turn."""
         if self.act_map == "vmap" or self.players > UNROLLED:
             return learner
-        return Apart(of_player(learner, player) for player in range(self.players))
+        return SeparateLearners(of_player(learner, player) for player in range(self.players))
 
     def remember(self, memory: Memory, rollout: Transition) -> Memory:
         axes = own_axes(memory)

@@ -18,7 +18,6 @@ from flax import struct
 
 from rollax.agents.base import (
     HIDING_OPTIMIZERS,
-    AgentConfig,
     Lessons,
     OptimizerHParams,
     OptimizerName,
@@ -28,7 +27,7 @@ from rollax.agents.base import (
     blank_features,
     make_optimizer,
 )
-from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, shuffled, successor_values
+from rollax.agents.rollouts import RolloutConfig, flatten_time, minibatch, shuffled, successor_values
 from rollax.networks.models import ActorCritic
 from rollax.networks.normalization import (
     Observations,
@@ -42,7 +41,7 @@ from rollax.networks.torsos import MLP, Torso
 from rollax.rules.distributions import MaskedCategorical, masked_categorical
 from rollax.rules.schedules import linear
 from rollax.rules.targets import lambda_returns
-from rollax.settings import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, setting
+from rollax.settings import NOT_NEGATIVE, POSITIVE, SHARE, setting
 from rollax.tracing import mean_and_variance, mean_over
 from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
@@ -93,21 +92,13 @@ class PPOHParams(OptimizerHParams):
 
 
 @dataclass(frozen=True)
-class PPOConfig(AgentConfig):
+class PPOConfig(RolloutConfig):
     """Choices that shape the compiled program.  All are static."""
 
     torso: Torso = MLP(hidden=(64, 64))
     observations: Observations = RawObservations()
     rewards: Rewards = RawRewards()
     shared: bool = setting(False, "Whether policy and value function share one torso.", group="network")
-    epochs: int = setting(4, "Number of passes over each rollout.", limit=COUNT, group="rollouts")
-    minibatches: int = setting(
-        4,
-        "Number of minibatches that a rollout is split into, each for one gradient step.",
-        limit=COUNT,
-        group="rollouts",
-        memory=True,
-    )
     optimizer: OptimizerName = setting("adam", "The optimizer's rule.", group="optimizer", rare=True)
     normalize_advantages: bool = setting(
         True, "Normalise the advantages of each minibatch to mean 0 and standard deviation 1.", group="ppo", rare=True
@@ -125,7 +116,7 @@ class PPOConfig(AgentConfig):
         return PPO(self, spec)
 
     def problems(self, spec: EnvSpec) -> list[str]:
-        found = self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches)
+        found = super().problems(spec)
         if self.torso.reads_raw and not isinstance(self.observations, RawObservations):
             found.append("observations=normalized hides what this torso looks for; try observations=raw or torso=mlp")
         return found
@@ -147,10 +138,11 @@ class PPOLearner(NamedTuple):
     gradient_steps: Array  # those that `kl_limit` left out included, so that schedules keep their pace
 
 
-Student = tuple[PPOLearner, Array]  # who learns from a rollout, and whether it has left it
+# The learner with whether `kl_limit` has stopped this rollout's learning, and the memory.
+PPOProgress = tuple[tuple[PPOLearner, Array], Any]
 
 
-class Noted(NamedTuple):
+class PPONotes(NamedTuple):
     """What `act` tells `learn`: `[B]` each."""
 
     log_prob: Array
@@ -201,7 +193,7 @@ class PPO(Stepwise):
     ) -> Decision:
         policy, value = self.judge(learner.params, obs)
         action = policy.draw(key) if explore or self.config.evaluation_draws else policy.mode()
-        return Decision(action, Noted(policy.log_prob(action), value))
+        return Decision(action, PPONotes(policy.log_prob(action), value))
 
     @property
     def hides_nans(self) -> bool:
@@ -218,41 +210,29 @@ class PPO(Stepwise):
     def updates(self) -> int:
         return self.config.epochs * self.config.minibatches
 
-    def begin(
-        self, learner: PPOLearner, memory: Any, rollout: Transition, key: Key
-    ) -> tuple[tuple[Student, Any], Lessons]:
-        hp, noted = learner.hparams, cast(Noted, rollout.notes)
+    def begin(self, learner: PPOLearner, memory: Any, rollout: Transition, key: Key) -> tuple[PPOProgress, Lessons]:
+        hp, notes = learner.hparams, cast(PPONotes, rollout.notes)
         reward, memory = self.rewards.scale(memory, rollout, hp.discount)
-        next_value = successor_values(self.spec, rollout, noted.value, lambda obs: self.judge(learner.params, obs)[1])
+        next_value = successor_values(self.spec, rollout, notes.value, lambda obs: self.judge(learner.params, obs)[1])
         target = lambda_returns(
             hp.reward_scale * reward, next_value, rollout.terminated, rollout.truncated, hp.discount, hp.trace_lambda
         )
-        advantage = target - noted.value
-        lessons = flatten_time(Lesson(rollout.obs, rollout.action, *noted, advantage, target))
+        advantage = target - notes.value
+        lessons = flatten_time(Lesson(rollout.obs, rollout.action, *notes, advantage, target))
         each = shuffled(lessons, key, self.config.epochs, self.config.minibatches)
         return ((learner, jnp.bool_(False)), memory), Lessons(lessons, each)
 
-    def step(
-        self, progress: tuple[Student, Any], shared: Lesson, own: tuple[Array, Key]
-    ) -> tuple[tuple[Student, Any], Metrics]:
-        rows, key = own
-        student, metrics = self.gradient_step(progress[0], minibatch(shared, rows), key)
-        return (student, progress[1]), metrics
-
-    def conclude(
-        self, progress: tuple[Student, Any], lessons: Lessons, metrics: Metrics
-    ) -> tuple[PPOLearner, Any, Metrics]:
+    def conclude(self, progress: PPOProgress, lessons: Lessons, metrics: Metrics) -> tuple[PPOLearner, Any, Metrics]:
         (learner, _), memory = progress
         # Only now, so that a whole rollout is acted in and learnt from with the same view of the world.
         known = self.observations.update(learner.params.observations, lessons.shared.obs.features)
         return learner._replace(params=learner.params._replace(observations=known)), memory, metrics
 
-    def gradient_step(
-        self, carry: tuple[PPOLearner, Array], lesson: Lesson, key: Key
-    ) -> tuple[tuple[PPOLearner, Array], Metrics]:
-        """One step, unless the policy has moved too far: then neither this one nor any later of the rollout."""
-        del key  # nothing in it is random
-        learner, left = carry
+    def step(self, progress: PPOProgress, shared: Lesson, own: tuple[Array, Key]) -> tuple[PPOProgress, Metrics]:
+        """A gradient step, unless the policy has moved too far: then neither this one nor any later of the rollout."""
+        (learner, stopped), memory = progress
+        rows, _ = own  # nothing in it is random
+        lesson = minibatch(shared, rows)
         hp, params, env_steps = learner.hparams, learner.params, self.env_steps(learner)
 
         def loss_of(network: Params) -> tuple[Array, Metrics]:
@@ -260,12 +240,12 @@ class PPO(Stepwise):
 
         (_, metrics), grads = jax.value_and_grad(loss_of, has_aux=True)(params.network)
         metrics, grads = mean_over(self.spec, (metrics, grads))
-        left |= (hp.kl_limit > 0) & (metrics["approx_kl"] > hp.kl_limit)
+        stopped |= (hp.kl_limit > 0) & (metrics["approx_kl"] > hp.kl_limit)
         stepped = apply_gradients(self.config.optimizer, hp, env_steps, grads, learner.opt_state, params.network)
         kept = (params.network, learner.opt_state)
-        network, opt_state = jax.tree.map(lambda new, old: jax.lax.select(left, old, new), stepped, kept)
+        network, opt_state = jax.tree.map(lambda new, old: jax.lax.select(stopped, old, new), stepped, kept)
         learner = PPOLearner(hp, params._replace(network=network), opt_state, learner.gradient_steps + 1)
-        return (learner, left), metrics
+        return ((learner, stopped), memory), metrics
 
     def loss(self, params: PPOParams, hp: PPOHParams, env_steps: Array, lesson: Lesson) -> tuple[Array, Metrics]:
         """The clipped objective, the values' squared error and the entropy, in one number and each by name."""
@@ -301,10 +281,6 @@ class PPO(Stepwise):
         features = self.observations.show(params.observations, obs.features)
         scores, value = cast(Any, self.network.apply(params.network, features))
         return masked_categorical(scores, obs.legal), value
-
-    def env_steps(self, learner: PPOLearner) -> Array:
-        """Environment steps since learning began, which all schedules count."""
-        return learner.gradient_steps / self.updates * self.spec.steps_per_iteration
 
     def concern(self, metrics: dict[str, float], done: float) -> str | None:
         if done > 0.5 or metrics["entropy"] > COLLAPSED * math.log(self.spec.num_actions):

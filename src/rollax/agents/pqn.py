@@ -14,16 +14,16 @@ import optax
 from flax import struct
 
 from rollax.agents.acting import NoisyActing
-from rollax.agents.base import AgentConfig, OptimizerHParams, OptimizerName, Recipe, blank_features, make_optimizer
+from rollax.agents.base import OptimizerHParams, OptimizerName, Recipe, blank_features, make_optimizer
 from rollax.agents.q_learner import QLearner
-from rollax.agents.rollouts import flatten_time, minibatch, minibatch_problems, shuffled, successor_values
+from rollax.agents.rollouts import RolloutConfig, flatten_time, minibatch, shuffled, successor_values
 from rollax.networks.heads import Head, ScalarHead
 from rollax.networks.streams import Streams
 from rollax.networks.torsos import MLP, Torso
 from rollax.rules.policies import mask_illegal
 from rollax.rules.schedules import Exploration, LinearEpsilon
 from rollax.rules.targets import lambda_returns
-from rollax.settings import COUNT, SHARE, setting
+from rollax.settings import SHARE, setting
 from rollax.tracing import mean_over
 from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
@@ -40,19 +40,12 @@ class PQNHParams(OptimizerHParams):
 
 
 @dataclass(frozen=True)
-class PQNConfig(AgentConfig):
+class PQNConfig(RolloutConfig):
     """Choices that shape the compiled program.  All are static."""
 
     torso: Torso = MLP(layer_norm=True)
     streams: Streams = setting(Streams(), group="network")
-    epochs: int = setting(2, "Number of passes over each rollout.", limit=COUNT, group="rollouts")
-    minibatches: int = setting(
-        4,
-        "Number of minibatches that a rollout is split into, each for one gradient step.",
-        limit=COUNT,
-        group="rollouts",
-        memory=True,
-    )
+    epochs: int = 2
     optimizer: OptimizerName = setting("radam", "The optimizer's rule.", group="optimizer", rare=True)
     evaluation_epsilon: float = setting(
         0.0, "Share of random actions in evaluations.", limit=SHARE, group="evaluation and logging", protocol=True
@@ -60,9 +53,6 @@ class PQNConfig(AgentConfig):
 
     def build(self, spec: EnvSpec) -> PQN:
         return PQN(self, spec)
-
-    def problems(self, spec: EnvSpec) -> list[str]:
-        return self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches)
 
 
 class PQNLearner(NamedTuple):
@@ -124,9 +114,18 @@ class PQN(QLearner):
     def step(
         self, progress: tuple[PQNLearner, tuple], shared: tuple[Lesson, Array], own: tuple[Array, Key]
     ) -> tuple[tuple[PQNLearner, tuple], Metrics]:
-        rows, key = own
-        learner, metrics = self.gradient_step(progress[0], minibatch(shared[0], rows), key)
-        return (learner, progress[1]), metrics
+        """A gradient step."""
+        (learner, memory), (rows, key) = progress, own
+        lesson = minibatch(shared[0], rows)
+
+        def loss_of(params: Params) -> Array:
+            taken = jax.nn.one_hot(lesson.action, self.spec.num_actions)
+            predicted = jnp.sum(taken * self.returns(params, lesson.obs, key).mean(), axis=-1)
+            return 0.5 * jnp.mean((predicted - lesson.target) ** 2)
+
+        loss, grads = mean_over(self.spec, jax.value_and_grad(loss_of)(learner.params))
+        params, opt_state = self.descend(learner, grads)
+        return (PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1), memory), {"loss": loss}
 
     def next_values(self, params: Params, rollout: Transition, key: Key) -> Array:
         """The best legal action's value in the true successor of every step `[T, B]`."""
@@ -135,16 +134,6 @@ class PQN(QLearner):
             return jnp.max(mask_illegal(self.returns(params, obs, key).mean(), obs.legal), axis=-1)
 
         return successor_values(self.spec, rollout, rollout.notes, best)
-
-    def gradient_step(self, learner: PQNLearner, lesson: Lesson, key: Key) -> tuple[PQNLearner, Metrics]:
-        def loss_of(params: Params) -> Array:
-            taken = jax.nn.one_hot(lesson.action, self.spec.num_actions)
-            predicted = jnp.sum(taken * self.returns(params, lesson.obs, key).mean(), axis=-1)
-            return 0.5 * jnp.mean((predicted - lesson.target) ** 2)
-
-        loss, grads = mean_over(self.spec, jax.value_and_grad(loss_of)(learner.params))
-        params, opt_state = self.descend(learner, grads)
-        return PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1), {"loss": loss}
 
 
 PQN_RECIPE = Recipe(PQNConfig(), PQNHParams(), {"num_envs": 32, "rollout_length": 32, "warm_up_steps": 0})

@@ -100,7 +100,3 @@ class QLearner(Stepwise):
     def scores(self, learner: Any, carry: Carry, obs: Observation, fresh: Array) -> Array:
         """The mean network's values."""
         return self.returns(learner.params, obs).mean()
-
-    def env_steps(self, learner: Any) -> Array:
-        """Environment steps since learning began, which all schedules count."""
-        return learner.gradient_steps / self.updates * self.spec.steps_per_iteration

@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from rollax.agents.base import AgentConfig
+from rollax.networks.torsos import MLP, Torso
+from rollax.settings import COUNT, setting
 from rollax.tracing import SAMPLING, phase
 from rollax.types import Array, EnvSpec, Key, Observation, Transition
+
+
+@dataclass(frozen=True)
+class RolloutConfig(AgentConfig):
+    """What such agents choose alike."""
+
+    torso: Torso = MLP()
+    epochs: int = setting(4, "Number of passes over each rollout.", limit=COUNT, group="rollouts")
+    minibatches: int = setting(
+        4,
+        "Number of minibatches that a rollout is split into, each for one gradient step.",
+        limit=COUNT,
+        group="rollouts",
+        memory=True,
+    )
+
+    def problems(self, spec: EnvSpec) -> list[str]:
+        return self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches)
+
+    def rows_of_an_update(self, spec: EnvSpec) -> int:
+        return spec.steps_per_iteration // self.minibatches
 
 
 def successor_values(
@@ -18,8 +43,8 @@ def successor_values(
     """The value of the true successor of every step `[T, B]`; `noted` are those of the observations that were met.
 
     Most successors are the next step's observation, whose value `act` has noted, with the same weights or those of one
-    rollout before.  What is
-    left are the rollout's last successors, and the ends that a time limit set: nobody acted there.
+    rollout before.  What is left are the rollout's last successors, and the ends that a time limit set: nobody acted
+    there.
     """
     length, num_envs = rollout.reward.shape
     if spec.truncation_interval < length:

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from rollax.envs.host import HostStep, HostTask
+from rollax.envs.protocol import EnvConfig
 from rollax.errors import ConfigError, did_you_mean
 from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit, setting
 from rollax.types import Discrete, Observation
@@ -25,7 +26,7 @@ _TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
 
 
 @dataclass(frozen=True)
-class Atari:
+class Atari(EnvConfig):
     """How an Atari game is shown and played (Mnih et al. 2015): a score means little without it."""
 
     frame_skip: int = setting(

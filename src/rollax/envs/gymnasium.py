@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from rollax.envs.host import HostStep, HostTask
+from rollax.envs.protocol import EnvConfig
 from rollax.errors import ConfigError, EnvError
 from rollax.settings import COUNT_OR_NONE, POSITIVE, setting
 from rollax.types import Discrete, Observation
@@ -22,7 +23,7 @@ PREFIX = "gymnasium:"
 
 
 @dataclass(frozen=True)
-class GymnasiumWorld:
+class GymnasiumWorld(EnvConfig):
     """How environments of Gymnasium are stepped."""
 
     vectorization: Literal["sync", "async"] = setting(

@@ -36,6 +36,14 @@ class Environment(Protocol):
     ) -> tuple[Any, EnvState, Array, Array, Array, dict]: ...
 
 
+class EnvConfig:
+    """What can be chosen of an environment: subclasses are frozen dataclasses of settings."""
+
+    def problems(self) -> list[str]:
+        """What is wrong with these choices together, each with its fix."""
+        return []
+
+
 class Step(NamedTuple):
     """One step of one environment: where it stands now, and what just happened."""
 
@@ -75,6 +83,7 @@ class Task:
     in_turn: bool = False  # each player sees what those before it have just done
     stack: int = 1  # an observation is so many successive frames: see `EnvSpec`
     outside: ClassVar[bool] = False  # of JAX
+    pictures_per_second: ClassVar[int] = 6  # at which a film of it can be followed
     protocol: ClassVar[tuple] = ()  # what a score depends on beside the environment's name
 
     @property

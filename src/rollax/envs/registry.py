@@ -13,7 +13,7 @@ from rollax.envs import gymnasium as gymnasium_envs
 from rollax.envs.adapters import to_task
 from rollax.envs.hackmatrix import HackMatrix
 from rollax.envs.host import HostTask
-from rollax.envs.protocol import Task
+from rollax.envs.protocol import EnvConfig, Task
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError, EnvError
 from rollax.types import Box
@@ -35,7 +35,7 @@ HOST: dict[str, Callable[[], Any]] = {atari.PREFIX: atari.Atari, gymnasium_envs.
 
 
 @dataclass(frozen=True)
-class FixedWorld:
+class FixedWorld(EnvConfig):
     """An environment that has nothing to choose."""
 
 

@@ -121,7 +121,7 @@ class CheckedTask(Task):
         checkify.check(~jnp.any(jnp.stack(flags)), text, *leaves) if flags else None
         return result
 
-    def found(self, error: Any) -> Any:
+    def cause_of(self, error: Any) -> Any:
         """The exception that a check of the user's stands for."""
         if not str(getattr(error, "fmt_string", "")).startswith(SITE):
             return error
@@ -142,7 +142,7 @@ class DebugProgram(JitProgram):
         if not self.debug.print_every:
             return iterate
 
-        def told(state: TrainState) -> TrainState:
+        def printing(state: TrainState) -> TrainState:
             after = iterate(state)
             numbers = after.window - state.window
 
@@ -152,7 +152,7 @@ class DebugProgram(JitProgram):
             jax.lax.cond(after.iteration % self.debug.print_every == 0, tell, lambda: None)
             return after
 
-        return told
+        return printing
 
     def tell(self, iteration: Any, numbers: Any) -> None:
         """One line of an iteration: its step, and means over the members."""
@@ -216,8 +216,8 @@ class DebugProgram(JitProgram):
     def checked_chunk(self, learn: bool, flag: str) -> Callable:
         """A chunk that raises what it meets first: NumericError, or EnvError for an index."""
         task = self.loop.task
-        own = CheckedTask(**{field.name: getattr(task, field.name) for field in fields(task)}, sites=([],))
-        program = replace(self, loop=replace(self.loop, task=own))
+        checked = CheckedTask(**{field.name: getattr(task, field.name) for field in fields(task)}, sites=([],))
+        program = replace(self, loop=replace(self.loop, task=checked))
         checks = checkify.user_checks if self.agent.hides_nans else CHUNK_CHECKS
 
         def repeat(state: TrainState, stop: Array, log_iterations: Array) -> tuple[TrainState, Array]:
@@ -229,10 +229,10 @@ class DebugProgram(JitProgram):
             error, result = run(state, jnp.int32(stop), jnp.int32(log_iterations))
             if error.get() is None:
                 return result
-            found = own.found(error.get_exception())
-            what = str(found).strip().rstrip(".")
+            cause = checked.cause_of(error.get_exception())
+            what = str(cause).strip().rstrip(".")
             kind = EnvError if what.startswith("out-of-bounds") else NumericError
-            frames = traceback.extract_tb(found.traceback_info.as_python_traceback())
+            frames = traceback.extract_tb(cause.traceback_info.as_python_traceback())
             raise kind(f"{flag}: {what}{at(frames)}, by iteration {int(result[0].iteration):,}")
 
         return chunk

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from rollax.agents.base import Learner, Lessons, Memory, Progress, Stepwise
+from rollax.agents.base import Learner, LearningInParts, Lessons, Memory, Progress
 from rollax.agents.dqn import DQN
 from rollax.memory.replay import Sample
-from rollax.types import Array, Carry, Decision, Key, Metrics, Observation, Transition
+from rollax.types import Array, Key, Metrics, Transition
 
 
-class Drawn(NamedTuple):
+class Draws(NamedTuple):
     """All that an iteration learns from: leaves lead with its gradient steps, but for `epsilon`."""
 
     samples: Sample
@@ -25,7 +25,7 @@ class Drawn(NamedTuple):
     epsilon: Array
 
 
-class Verdict(NamedTuple):
+class NewPriorities(NamedTuple):
     """How wrong the learner was about what was drawn: leaves lead with the gradient steps."""
 
     handles: Any
@@ -33,8 +33,8 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FarReplay(Stepwise):
-    """An agent with a replay, which learns from what was `Drawn` in place of its memory, and returns a `Verdict`."""
+class FarReplay(LearningInParts):
+    """The learning of an agent with a replay: it takes `Draws` in place of the memory, and gives `NewPriorities`."""
 
     agent: DQN
 
@@ -42,32 +42,24 @@ class FarReplay(Stepwise):
     def updates(self) -> int:
         return self.agent.updates
 
-    def init(self, key: Key, hparams: Any) -> tuple[Learner, Memory]:
-        return self.agent.init(key, hparams)
-
-    def act(
-        self, learner: Learner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
-    ) -> Decision:
-        return self.agent.act(learner, carry, obs, fresh, key, explore=explore)
-
     # -- where the memory is
 
     def light(self, learner: Learner) -> Learner:
         """What drawing needs of a learner."""
         return learner._replace(params=(), target_params=(), opt_state=())
 
-    def draw(self, learner: Learner, memory: Memory, key: Key) -> Drawn:
+    def draw(self, learner: Learner, memory: Memory, key: Key) -> Draws:
         """All samples of an iteration, with a learner that is `light`."""
         keys = self.agent.step_keys(key)
-        return Drawn(self.agent.draw_all(learner, memory, keys.draw), keys.loss, self.agent.epsilon(learner))
+        return Draws(self.agent.draw_all(learner, memory, keys.draw), keys.loss, self.agent.epsilon(learner))
 
-    def settle(self, hparams: Any, memory: Memory, verdict: Verdict) -> Memory:
+    def settle(self, hparams: Any, memory: Memory, new: NewPriorities) -> Memory:
         """The memory, told what the learner found."""
-        return self.agent.settle_all(hparams, memory, verdict.handles, verdict.priorities)
+        return self.agent.settle_all(hparams, memory, new.handles, new.priorities)
 
     # -- where the learner is
 
-    def begin(self, learner: Learner, memory: Drawn, rollout: Transition, key: Key) -> tuple[Progress, Lessons]:
+    def begin(self, learner: Learner, memory: Draws, rollout: Transition, key: Key) -> tuple[Progress, Lessons]:
         del rollout, key  # both were used in drawing
         priorities = jnp.zeros((self.updates, self.agent.config.batch_size))
         each = (jnp.arange(self.updates), memory.samples, memory.keys)
@@ -79,7 +71,9 @@ class FarReplay(Stepwise):
         learner, priority, metrics = self.agent.improve(learner, sample, key)
         return ((learner, priorities.at[number].set(priority)), ()), metrics
 
-    def conclude(self, progress: Progress, lessons: Lessons, metrics: Metrics) -> tuple[Learner, Verdict, Metrics]:
+    def conclude(
+        self, progress: Progress, lessons: Lessons, metrics: Metrics
+    ) -> tuple[Learner, NewPriorities, Metrics]:
         (learner, priorities), _ = progress
         _, samples, _ = lessons.each
-        return learner, Verdict(samples.handle, priorities), {**metrics, "epsilon": lessons.shared}
+        return learner, NewPriorities(samples.handle, priorities), {**metrics, "epsilon": lessons.shared}

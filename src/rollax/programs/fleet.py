@@ -23,14 +23,24 @@ import numpy as np
 from rollax.agents.base import Agent, Learner
 from rollax.agents.dqn import DQN, DQNConfig
 from rollax.errors import ConfigError, warn
-from rollax.experiment.experiment import Experiment
+from rollax.experiment.experiment import Experiment, population
 from rollax.experiment.tree import to_json
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Sample
 from rollax.programs.actors import Actor, Board, Shard, Totals, remote
 from rollax.programs.evaluate import Best, Evaluation, Evaluator, keep_best
 from rollax.programs.loop import Health, Loop
-from rollax.programs.program import Chunk, Program, Running, Schedule, Window, evaluation_keys, nbytes, no_best
+from rollax.programs.program import (
+    Chunk,
+    Program,
+    Running,
+    Schedule,
+    Window,
+    evaluation_keys,
+    nbytes,
+    no_best,
+    replay_problems,
+)
 from rollax.types import Array, Key
 
 TOGETHER = 16  # batches that are asked for, and learnt from, at once
@@ -64,11 +74,13 @@ class ActorsProgram(Program):
 
     @classmethod
     def problems(cls, experiment: Experiment) -> list[str]:
-        loop, found = experiment.loop, []
-        if not isinstance(getattr(experiment.choices, "replay", None), PrioritizedReplay):
+        loop, found = experiment.loop, replay_problems(experiment)
+        if not isinstance(experiment.choices.replay, PrioritizedReplay):
             found.append("actors=... want priorities; try `rollax train apex`, or --replay prioritized")
         if experiment.seeds != 1:
             found.append(f"seeds={experiment.seeds}: actors collect for one learner; leave --seeds out")
+        elif len(population(experiment)) > 1:
+            found.append("several values of a hyper-parameter: actors collect for one learner; give one value of each")
         if loop.num_envs % loop.actors:
             near = max(1, loop.num_envs // loop.actors) * loop.actors
             found.append(f"num_envs={loop.num_envs} cannot be shared out to {loop.actors} actors; try num_envs={near}")
@@ -166,10 +178,11 @@ def listening_as_before() -> Generator[None]:
         signal.signal(number, handler)
 
 
-class Seen(NamedTuple):
-    """What had been seen at a row of the log."""
+class Tally(NamedTuple):
+    """What had been counted by a row of the log."""
 
     time: float
+    iteration: int
     steps: int
     updates: int
     episodes: np.ndarray
@@ -204,12 +217,17 @@ class ActorsRunning(Running):
         fleet = Fleet(self.experiment)
         fleet.publish(self.updates, self.learner.params)
         self.pending = deque(self.request(fleet, number % len(fleet.shards)) for number in range(AHEAD))
-        self.seen = self.now()
+        self.tally = self.now()
         return fleet
 
     @property
     def steps(self) -> int:
         return self.before + sum(total.steps for total in self.totals.values())
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations the actors' steps make up: what is saved, and where rows of the log lie."""
+        return self.steps // self.unit
 
     def request(self, fleet: Fleet, shard: int) -> tuple[int, Any]:
         """Asks a shard for batches."""
@@ -233,8 +251,8 @@ class ActorsRunning(Running):
         """Learns until the actors have taken the steps of that iteration, or the caller should hear of it."""
         fleet = self.fleet = self.fleet or self.start(state)
         windows: list[Window] = []
-        log, last, began = self.experiment.record.log_steps, self.program.schedule.total * self.unit, time.monotonic()
-        while self.steps < stop * self.unit and time.monotonic() - began < PATIENCE:
+        log, total, began = self.program.schedule.log, self.program.schedule.total, time.monotonic()
+        while self.iteration < stop and time.monotonic() - began < PATIENCE:
             fleet.look_after()
             shard, future = self.pending.popleft()
             self.pending.append(self.request(fleet, shard))
@@ -250,11 +268,11 @@ class ActorsRunning(Running):
             self.updates += TOGETHER
             fleet.shards[shard].reprioritize.remote(drawn.handle, np.asarray(priority))
             fleet.publish(self.updates, self.learner.params)
-            if self.steps // log > self.seen.steps // log:
+            if self.iteration // log > self.tally.iteration // log:
                 windows.append(self.window(fleet))
-        if self.steps >= last and self.steps > self.seen.steps:
+        reached = self.iteration
+        if reached >= total and reached > self.tally.iteration:
             windows.append(self.window(fleet))
-        reached = self.steps // self.unit
         learner = jax.tree.map(lambda leaf: leaf[None], self.learner)
         counted = {"iteration": jnp.int32(reached), "updates": jnp.int32(self.updates)}
         return Chunk(state._replace(learner=learner, **counted), windows, reached)
@@ -274,13 +292,13 @@ class ActorsRunning(Running):
             self.before, self.ended = self.before + last.steps, self.ended + np.array(last.episodes)
         self.totals[shard] = totals
 
-    def now(self) -> Seen:
+    def now(self) -> Tally:
         episodes = self.ended + np.sum([total.episodes for total in self.totals.values()] or [np.zeros(3)], axis=0)
-        return Seen(time.perf_counter(), self.steps, self.updates, episodes)
+        return Tally(time.perf_counter(), self.iteration, self.steps, self.updates, episodes)
 
     def window(self, fleet: Fleet) -> Window:
         """What happened since the last one, and how far the actors are behind."""
-        before, now, batch = self.seen, self.now(), self.agent.config.batch_size
+        before, now, batch = self.tally, self.now(), self.agent.config.batch_size
         seconds, steps, updates = now.time - before.time, now.steps - before.steps, now.updates - before.updates
         newest = max((total.version for total in self.totals.values()), default=0)
         remarks = {
@@ -293,8 +311,8 @@ class ActorsRunning(Running):
         metrics = dict.fromkeys(self.agent.metric_names, 0.0)  # each actor has an epsilon of its own: none here
         metrics["loss"] = float(np.sum(self.losses))
         sums = [*(now.episodes - before.episodes), len(self.losses), *metrics.values()]
-        self.losses, self.seen = [], now
-        return Window(now.steps // self.unit, now.steps, np.array([sums]), remarks)
+        self.losses, self.tally = [], now
+        return Window(now.iteration, now.iteration * self.unit, np.array([sums]), remarks)
 
     def close(self) -> None:
         if self.fleet is not None:

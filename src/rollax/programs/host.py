@@ -7,7 +7,6 @@ acts is then always one rollout behind.  Without it, it is the rollout just coll
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
@@ -19,12 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.agents.base import Agent, Learner
-from rollax.envs.host import HostStep, HostTask, Stepper
+from rollax.envs.host import HostStep, Stepper
 from rollax.envs.protocol import Envs
 from rollax.errors import EnvError
 from rollax.experiment.experiment import Experiment
 from rollax.programs.evaluate import Best, Evaluation, keep_best
-from rollax.programs.host_pieces import HostLoop, Pieces, Raw, Shown, make_pieces, shown_shapes, slim
+from rollax.programs.host_evaluate import HostEvaluator
+from rollax.programs.host_loop import HostLoop, HostRollout, by_member, shown_shapes, start, time_step_after
+from rollax.programs.host_pieces import Pieces, make_pieces, slim
 from rollax.programs.loop import TrainState
 from rollax.programs.program import (
     LOG_ROWS,
@@ -37,57 +38,9 @@ from rollax.programs.program import (
     evaluation_keys,
     nbytes,
 )
-from rollax.types import Array, Carry, Key, Observation
+from rollax.types import Array, Key
 
 START_STREAM = 2**30  # beside the keys of iterations and evaluations: seeds of environments
-
-
-@dataclass(frozen=True)
-class HostEvaluator:
-    """Greedy episodes outside JAX, each environment counted once: `Evaluator`'s counterpart."""
-
-    agent: Agent
-    task: HostTask
-    episodes: int
-    max_episode_steps: int
-
-    @functools.cached_property
-    def act(self) -> Callable:
-        """One decision of all members, compiled once."""
-        loop = HostLoop(self.agent, self.task, self.episodes, 1)
-
-        def decide(learner: Learner, carry: Carry, obs: Observation, after: Shown, key: Key, step: Array) -> tuple:
-            obs, decision = loop.act(learner, carry, obs, after, jax.random.fold_in(key, step), explore=False)
-            return obs, decision.action, decision.carry
-
-        return jax.jit(jax.vmap(decide, in_axes=(0, 0, 0, 0, 0, None)))
-
-    def stepper(self, members: int) -> Stepper:
-        """Environments for evaluations of so many members, which serve one after the other."""
-        return self.task.stepper(members * self.episodes)
-
-    def play(self, learner: Learner, keys: Key, stepper: Stepper) -> Evaluation:
-        """Evaluates a population: every leaf of the learner and the keys lead with the members."""
-        shape = (len(keys), self.episodes)
-        split = jax.vmap(lambda key: jax.random.split(key, 2))(keys)
-        envs = jax.vmap(lambda key: self.task.begin(key, self.episodes, self.agent.initial_carry(self.episodes)))(keys)
-        obs, carry = envs.obs, envs.carry
-        after = start(stepper, split[:, 0], shape)
-        returns, lengths = np.zeros(shape), np.zeros(shape, np.int32)
-        running, cut = np.ones(shape, bool), np.ones(shape, bool)
-        for step in range(self.max_episode_steps):
-            obs, action, carry = self.act(learner, carry, obs, after, split[:, 1], np.uint32(step))
-            stepper.submit(np.asarray(action).reshape(-1))
-            done = stepper.result()
-            ended, truncated, reward = (x.reshape(shape) for x in (done.ended, done.truncated, done.reward))
-            returns += np.where(running, reward, 0.0)
-            lengths += running
-            cut = np.where(running & ended, truncated & ~done.terminated.reshape(shape), cut)
-            running = running & ~ended
-            if not running.any():
-                break
-            after = shown_after(done, shape)
-        return Evaluation(jnp.asarray(returns, jnp.float32), jnp.asarray(lengths), jnp.asarray(cut))
 
 
 @dataclass(frozen=True)
@@ -106,7 +59,7 @@ class HostProgram(Program):
 
     @classmethod
     def problems(cls, experiment: Experiment) -> list[str]:
-        if experiment.loop.replay_on == "device" or hasattr(experiment.choices, "replay"):
+        if experiment.loop.replay_on == "device" or experiment.choices.replay is not None:
             return []
         return [f"replay_on=host: {experiment.agent} has no replay; leave it out"]
 
@@ -181,7 +134,7 @@ class HostProgram(Program):
 class Absorption:
     """A rollout, if there is one, that is being remembered and learnt from, part by part."""
 
-    def __init__(self, pieces: Pieces, parts: int, state: TrainState, raw: Raw | None, key: Key, learn: bool):
+    def __init__(self, pieces: Pieces, parts: int, state: TrainState, raw: HostRollout | None, key: Key, learn: bool):
         self.pieces, self.state, self.raw = pieces, state, raw
         self.memory = state.memory
         self.parts = parts if learn and raw is not None else 0
@@ -192,8 +145,8 @@ class Absorption:
         if self.done < 0:
             self.begin()
         while self.done < int(self.parts * share):
-            self.student, self.memory, self.sums = self.pieces.part(
-                self.student, self.memory, self.lessons, self.sums, np.int32(self.done)
+            self.learning, self.memory, self.sums = self.pieces.part(
+                self.learning, self.memory, self.lessons, self.sums, np.int32(self.done)
             )
             self.done += 1
 
@@ -202,7 +155,7 @@ class Absorption:
         if self.raw is not None and jax.tree.leaves(self.memory):
             self.memory = self.pieces.remember(self.memory, self.raw)
         if self.parts:
-            self.student, self.memory, self.lessons, self.sums = self.pieces.begin(
+            self.learning, self.memory, self.lessons, self.sums = self.pieces.begin(
                 self.state.learner, self.memory, self.raw, self.key
             )
 
@@ -214,7 +167,7 @@ class Absorption:
         if not self.parts:
             return self.pieces.warmed(slim(self.state), self.raw, episodes)._replace(memory=self.memory)
         new, memory = self.pieces.learnt(
-            slim(self.state), self.student, self.memory, self.lessons, self.sums, self.raw, episodes
+            slim(self.state), self.learning, self.memory, self.lessons, self.sums, self.raw, episodes
         )
         return new._replace(memory=memory)
 
@@ -228,7 +181,7 @@ class HostRunning(Running):
         self.observe = jax.jit(jax.vmap(self.loop.task.observe))
         self.stepper: Stepper | None = None
         self.evaluation_stepper: Stepper | None = None  # kept from one evaluation to the next: making it takes long
-        self.pending: Raw | None = None
+        self.pending: HostRollout | None = None
 
     def begin(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
         return self.init(keys, hparams)
@@ -301,7 +254,9 @@ class HostRunning(Running):
             work = Absorption(self.pieces, self.loop.parts, state, raw, learn_key, learn)
         return work.finish(episodes)
 
-    def collect(self, learner: Learner, keys: tuple[Key, ...], work: Absorption | None) -> tuple[Raw, np.ndarray]:
+    def collect(
+        self, learner: Learner, keys: tuple[Key, ...], work: Absorption | None
+    ) -> tuple[HostRollout, np.ndarray]:
         """A rollout, and `[members, 3]` sums over the episodes that ended in it; `work` goes on meanwhile."""
         assert self.stepper is not None
         length = self.loop.rollout_length
@@ -319,7 +274,7 @@ class HostRunning(Running):
             if steps:
                 cut = self.note(steps[-1], len(steps) - 1, sums, cut)
             result = self.stepper.result()
-            self.after = shown_after(result, self.shape)
+            self.after = time_step_after(result, self.shape)
             steps.append(result)
         cut = self.note(steps[-1], length - 1, sums, cut)
         reward, terminated, truncated = (
@@ -328,7 +283,7 @@ class HostRunning(Running):
         )
         reward = self.loop.task.lesson_reward(reward)
         each, flags = map(tuple, (seen, decisions, carries)), (reward, terminated, truncated)
-        return Raw(*each, np.stack(fresh, axis=1), *flags, self.after, cut), sums
+        return HostRollout(*each, np.stack(fresh, axis=1), *flags, self.after, cut), sums
 
     def check_promise(self, length: int) -> None:
         """Raises EnvError for an episode that was cut sooner than the environment promises: a replay relies on it."""
@@ -359,22 +314,4 @@ class HostRunning(Running):
             place[truncated] = last[truncated]
             return store
 
-        return jax.tree.map(put, cut, _members(step.last, self.shape))
-
-
-def start(stepper: Stepper, keys: Key, shape: tuple[int, int]) -> Shown:
-    """Starts all environments with seeds of their own."""
-    bits = jax.vmap(lambda key: jax.random.bits(key, (shape[1],)))(keys)
-    seeds = (np.asarray(bits).reshape(-1) >> 1).astype(np.int32)  # not negative
-    return Shown(_members(stepper.reset(seeds), shape), np.ones(shape, bool), np.ones(shape, bool))
-
-
-def shown_after(step: HostStep, shape: tuple[int, int]) -> Shown:
-    """Where a step has led."""
-    fresh = (step.terminated | step.truncated).reshape(shape)
-    return Shown(_members(step.shown, shape), step.ended.reshape(shape), fresh)
-
-
-def _members(tree: Any, shape: tuple[int, int]) -> Any:
-    """Arrays `[N, ...]` as `[members, B, ...]`."""
-    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), tree)
+        return jax.tree.map(put, cut, by_member(step.last, self.shape))

@@ -29,6 +29,7 @@ from rollax.programs.program import (
     evaluation_keys,
     nbytes,
     population_axes,
+    replay_problems,
     without_garbage_collection,
 )
 from rollax.types import Array, Key
@@ -92,9 +93,7 @@ class JitProgram(Program):
 
     @classmethod
     def problems(cls, experiment: Experiment) -> list[str]:
-        if experiment.loop.replay_on == "device":
-            return []
-        return ["replay_on=host is for environments outside JAX; leave it out, or see --capacity for a smaller replay"]
+        return replay_problems(experiment)
 
     @classmethod
     def make(cls, experiment: Experiment, agent: Agent, task: Any, block: int, schedule: Schedule) -> JitProgram:
@@ -138,7 +137,7 @@ class JitProgram(Program):
         if members > 1 or not self.loop.task.players:
             return jax.vmap(step, in_axes=(axes,), out_axes=axes)
 
-        def own(function: Callable[[Array], Array], state: TrainState) -> TrainState:
+        def per_member(function: Callable[[Array], Array], state: TrainState) -> TrainState:
             return jax.tree.map(
                 lambda axis, leaf: leaf if axis is None else function(leaf),
                 axes,
@@ -146,7 +145,7 @@ class JitProgram(Program):
                 is_leaf=lambda axis: axis is None,
             )
 
-        return lambda state: own(lambda leaf: leaf[None], step(own(lambda leaf: leaf[0], state)))
+        return lambda state: per_member(lambda leaf: leaf[None], step(per_member(lambda leaf: leaf[0], state)))
 
     def evaluate(self, learner: Learner, keys: Key, iteration: Array, best: Best) -> tuple[Evaluation, Best]:
         """Plays with randomness that training never draws, and keeps the better weights."""
@@ -188,8 +187,10 @@ class JitProgram(Program):
         """The four programs by name, nothing traced yet."""
         state, best = self.shapes(keys, hparams)
         number = jax.ShapeDtypeStruct((), jnp.int32)
-        state_specs, best_specs = self.spread.specs if self.spread else (EVERYWHERE, EVERYWHERE)
-        learner_specs = getattr(state_specs, "learner", EVERYWHERE)
+        state_specs, best_specs, learner_specs = EVERYWHERE, EVERYWHERE, EVERYWHERE
+        if self.spread:
+            state_specs, best_specs = self.spread.specs
+            learner_specs = state_specs.learner
         chunk_specs = ((state_specs, EVERYWHERE, EVERYWHERE), (state_specs, BY_MEMBER))
 
         def warm_up(state: TrainState, stop: Array, log_iterations: Array) -> tuple[TrainState, Array]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from rollax.agents.dqn import DQNHParams
 from rollax.envs import registry
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
@@ -75,7 +76,7 @@ def make_plan(
     Raises ConfigError with every problem, or EnvError.
     """
     problems = range_problems(experiment)
-    if hasattr(experiment.world, "problems") and not problems:
+    if not problems:
         problems += experiment.world.problems()
     out_of_range = bool(problems)
     task = None
@@ -146,8 +147,9 @@ def kind_of(experiment: Experiment, task: Task | HostTask, debug: Debug) -> type
 
 def limit_problems(experiment: Experiment) -> list[str]:
     """Whether the replay can draw from what is wanted."""
-    replay = getattr(experiment.choices, "replay", None)
-    if replay is not None and type(replay) is not UniformReplay and experiment.hparams.replay_limit != 0:
+    hparams = experiment.hparams
+    limited = isinstance(hparams, DQNHParams) and hparams.replay_limit != 0
+    if limited and type(experiment.choices.replay) is not UniformReplay:
         return ["replay_limit is for replay=uniform; leave it out, or set --capacity"]
     return []
 
@@ -211,7 +213,7 @@ def check_memory(plan: Plan) -> None:
     if needed <= available:
         return
     message = f"the run needs {memory_size(needed)} of memory, but only {memory_size(available)} are free"
-    replay, held = getattr(plan.experiment.choices, "replay", None), nbytes(shapes[0].memory)
+    replay, held = plan.experiment.choices.replay, nbytes(shapes[0].memory)
     if replay is not None and held and not far:
         unit = plan.steps_per_iteration
         fits = int((available - (needed - held)) / held * replay.capacity * 0.95) // unit * unit

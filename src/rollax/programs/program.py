@@ -162,6 +162,13 @@ class Program(ABC):
         """An evaluation with these keys `[members]`, outside a run."""
 
 
+def replay_problems(experiment: Experiment) -> list[str]:
+    """Whether the replay may be where it is wanted, with environments in JAX."""
+    if experiment.loop.replay_on == "device":
+        return []
+    return ["replay_on=host is for environments outside JAX; leave it out, or see --capacity for a smaller replay"]
+
+
 def no_best(learner: Learner, members: int) -> Best:
     """Nothing has been evaluated; the weights are those of the learners."""
     return Best(jnp.full((members,), -jnp.inf), jax.tree.map(jnp.copy, learner.params))

@@ -24,7 +24,6 @@ from rollax.types import Observation
 
 CLEAR = "\x1b[H\x1b[2J"
 SHORT_FILM, LONG_FILM = 500, 5_000  # steps, in JAX and outside it
-USUAL_RATE = 6  # pictures in a second
 
 
 class Scene(NamedTuple):
@@ -98,7 +97,7 @@ def watch(
         played = film(policy, result.experiment.env, seed, most or LONG_FILM)
     else:
         played = animation(policy, result.experiment.env, seed, most or SHORT_FILM)
-    rate = frames_per_second or getattr(policy.task, "pictures_per_second", USUAL_RATE)
+    rate = frames_per_second or policy.task.pictures_per_second
     frames, ending = [], None
     for moment in played:
         if isinstance(moment, Ending):
@@ -149,7 +148,7 @@ def film(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | End
             obs = task.observe(before, shown, ended)
             text = functools.partial(with_caption, as_blocks(picture[0]), step, total)
             yield Shot(picture[0], text)
-            action, carry = policy.step(carry, obs, fresh, seed=seed + step)
+            action, carry = policy.decide(carry, obs, fresh, seed + step)
             action = action.astype(np.int32)
             player.submit(action)
             camera.submit(action)
@@ -183,7 +182,7 @@ def player_of(policy: Policy, seed: int) -> Callable[[Scene], np.ndarray]:
         if policy.task.in_turn:
             action, carry = policy.in_turn(carry, scene.state, fresh, draw)
         else:
-            action, carry = policy.step(carry, scene.obs, fresh, draw)
+            action, carry = policy.decide(carry, scene.obs, fresh, draw)
         return action
 
     return choose

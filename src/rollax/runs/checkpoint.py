@@ -64,6 +64,17 @@ def verify(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder}: {error.strerror}: {error.filename}") from error
 
 
+def stored_names(folder: Path) -> set[str]:
+    """The paths of all arrays of a checkpoint; none of them is read."""
+    with safe_open(folder / ARRAYS, framework="numpy") as file:
+        return set(file.keys())
+
+
+def names_of(tree: Any) -> set[str]:
+    """The paths that a tree's arrays have in a checkpoint."""
+    return {leaf_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)}
+
+
 def restore(folder: Path, like: Any, part: str = "") -> Any:
     """The tree of a verified checkpoint, or the part of it below a path.
 
@@ -90,9 +101,7 @@ def flatten(tree: Any, *, keep: bool = True) -> dict[str, np.ndarray]:
 
 
 def unflatten(stored: dict[str, np.ndarray], like: Any, where: str) -> Any:
-    expected = jax.tree_util.tree_leaves_with_path(like)
-    strangers = set(stored) - {leaf_name(path) for path, _ in expected}
-    if strangers:
+    if strangers := set(stored) - names_of(like):
         raise CheckpointError(f"{where}: {sorted(strangers)[0]} belongs to another experiment")
 
     def fetch(path: Any, leaf: Any) -> Any:

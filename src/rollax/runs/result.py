@@ -22,7 +22,7 @@ from rollax.programs.plan import Plan, make_plan
 from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder
 from rollax.runs.tables import evaluation_rows
-from rollax.types import Carry, Params
+from rollax.types import Carry, Observation, Params
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,10 @@ class Policy:
 
         `fresh` tells which observations are the first of an episode; it may be one flag for all.
         """
-        obs = self.task.see(jax.tree.map(jnp.asarray, observation))
+        return self.decide(carry, self.task.see(jax.tree.map(jnp.asarray, observation)), fresh, seed)
+
+    def decide(self, carry: Carry, obs: Observation, fresh: Any, seed: int) -> tuple[np.ndarray, Carry]:
+        """The same for what the task has brought to the library's data types already."""
         together = (self.task.players,) if self.task.players else ()
         shapes = [(*together, *leaf.shape) for leaf in jax.tree.leaves(self.task.observation.features)]
         extra = {leaf.ndim - len(shape) for leaf, shape in zip(jax.tree.leaves(obs.features), shapes, strict=True)}

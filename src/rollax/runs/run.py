@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,13 +12,12 @@ from typing import Any
 import jax
 
 from rollax import __version__
-from rollax.errors import CheckpointError, ConfigError, EnvError, NumericError, ResourceError, RollaxError, warn
+from rollax.errors import ConfigError, NumericError, ResourceError
 from rollax.experiment.experiment import Experiment, from_json
-from rollax.experiment.tree import differences, leaves, to_json
+from rollax.experiment.tree import to_json
 from rollax.programs import cluster
 from rollax.programs.debugging import NO_DEBUG, Debug
 from rollax.programs.evaluate import Best
-from rollax.programs.loop import LEGAL
 from rollax.programs.machine import memory_size, use_compile_cache
 from rollax.programs.mesh import fetch
 from rollax.programs.plan import Plan, check_memory, make_plan
@@ -29,12 +28,21 @@ from rollax.runs.folder import EVALUATION_COLUMNS, Lock, RunFolder, Table, unuse
 from rollax.runs.loggers import Loggers, OnRows
 from rollax.runs.loggers import problems as loggers_missing
 from rollax.runs.result import Result, starting_weights
-from rollax.runs.session import Session, Times, announce, show_members, show_progress, tell_end
+from rollax.runs.resuming import check_arrays, check_origin, check_version, chosen_checkpoint, saved_shapes
+from rollax.runs.session import (
+    Draw,
+    Session,
+    Times,
+    announce,
+    draw_curve,
+    note_failures,
+    show_members,
+    show_progress,
+    tell_concerns,
+    tell_end,
+    write_summary,
+)
 from rollax.runs.signals import exit_code, first_signal, signals
-
-Draw = Callable[[list[Path], Path], Path]  # draws the curves of run folders into a file, and returns its path
-FIRST_VERSION = "0.1.0"  # which did not say in a checkpoint that it had written it
-RESUMABLE_SINCE = (0, 2)  # the first version whose checkpoints hold the arrays of a run of today
 
 
 def train(
@@ -106,39 +114,8 @@ def resume(
         check_memory(plan)
         if path is not None:
             check_origin(path, meta, to_json(plan.experiment))
+            check_arrays(path, plan, folder)
         return drive(plan, folder, console, path, meta, on_rows, draw)
-
-
-def chosen_checkpoint(folder: RunFolder) -> tuple[Path | None, dict[str, Any]]:
-    """The newest good checkpoint; of several processes the first chooses it, and sets damaged ones aside."""
-    path, meta = folder.newest_good_checkpoint(set_aside=True) if folder.writes else (None, {})
-    name = cluster.from_first(path.name if path else "")
-    if folder.writes or not name:
-        return path, meta
-    path = folder.checkpoints / name
-    return path, checkpoint.verify(path)
-
-
-def check_version(path: Path, meta: dict[str, Any], folder: RunFolder) -> None:
-    """Refuses the checkpoint of a version that kept other arrays of a run."""
-    version = meta.get("rollax", FIRST_VERSION)
-    if tuple(map(int, version.split(".")[:2])) < RESUMABLE_SINCE:
-        raise CheckpointError(
-            f"{path} was written by rollax {version}, whose runs {__version__} cannot resume; eval, load and report "
-            f"work, and --init-from {folder.path} starts a new run from its weights"
-        )
-
-
-def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> None:
-    """Refuses the checkpoint of another experiment and names what differs.
-
-    A field that was not yet there when the checkpoint was written has its usual value, as it has in `config.json`.
-    """
-    recorded = from_json(meta["config"])
-    free = {".".join(leaf.path) for leaf in leaves(recorded) if leaf.about.resumable}
-    differ = [line for line in differences(to_json(recorded), config) if line.split(":")[0] not in free]
-    if differ:
-        raise CheckpointError(f"{path} is of another experiment (checkpoint -> config.json): {'; '.join(differ)}")
 
 
 def drive(
@@ -199,9 +176,8 @@ def begin(session: Session, running: Running, path: Path | None) -> tuple[Any, B
     """The state to go on from: a checkpoint's, or that of a new run."""
     plan = session.plan
     if path is not None:
-        like = dict(zip(("train", "best"), plan.shapes(), strict=True))
         with plan.program.restoring():
-            restored = checkpoint.restore(path, like)
+            restored = checkpoint.restore(path, saved_shapes(plan))
         return plan.program.placed(restored["train"], restored["best"])
     state, best = running.begin(plan.keys, plan.hparams)
     if plan.experiment.init_from:
@@ -236,7 +212,7 @@ def advance(session: Session, running: Running, state: Any, best: Best, caught: 
         session.add_metrics(rows)
         tell_concerns(session, rows)
         before, iteration = iteration, chunk.reached
-        step = min(iteration * plan.steps_per_iteration, plan.last_step)
+        step = iteration * plan.steps_per_iteration
         crossed = iteration // schedule.evaluation > before // schedule.evaluation
         if iteration >= schedule.total or (crossed and iteration > schedule.warm_up):
             result, best = running.evaluate(state, best)
@@ -249,7 +225,7 @@ def advance(session: Session, running: Running, state: Any, best: Best, caught: 
             session.metrics.write_if_due()
             session.evaluations.write_if_due()
     if saved != iteration:
-        save(session, state, best, min(iteration * plan.steps_per_iteration, plan.last_step))
+        save(session, state, best, iteration * plan.steps_per_iteration)
     return iteration, state, int(heard)
 
 
@@ -267,36 +243,6 @@ def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
     return min(boundaries)
 
 
-def note_failures(session: Session, state: Any) -> None:
-    """Says once of each member that it met a number that is not finite.  Raises EnvError where no action is legal."""
-    for member, failure in tables.failures(session.plan, state.health).items():
-        if member not in session.failed:
-            session.failed[member] = failure
-            if failure["tensor"] == LEGAL:
-                raise EnvError(
-                    f"{session.plan.experiment.env} left no legal action in a running episode, "
-                    f"by step {failure['step']:,}; its mask must allow one until the episode ends"
-                )
-            seed = session.plan.members[member].seed
-            warn(
-                f"member {member} (seed {seed}) stopped at step {failure['step']:,}: {failure['tensor']} not finite; "
-                "its last finite weights are kept and the others go on"
-            )
-
-
-def tell_concerns(session: Session, rows: list[dict[str, Any]]) -> None:
-    """Passes on what the agent finds worrying in its metrics, once in a run."""
-    agent, last = session.plan.program.agent, session.plan.last_step
-    for row in rows:
-        metrics = {name: row[name] for name in agent.metric_names}
-        if session.concerned or None in metrics.values():
-            continue
-        concern = agent.concern(metrics, row["step"] / last)
-        if concern is not None:
-            warn(f"member {row['member']}, step {row['step']:,}: {concern}")
-            session.concerned = True
-
-
 def save(session: Session, state: Any, best: Best, step: int) -> None:
     """A checkpoint; what the tables hold up to its step is on disk before it."""
     plan = session.plan
@@ -310,7 +256,7 @@ def save(session: Session, state: Any, best: Best, step: int) -> None:
 
 
 def finish(session: Session, state: Any, iteration: int, heard: int, draw: Draw | None) -> Result:
-    step = min(iteration * session.plan.steps_per_iteration, session.plan.last_step)
+    step = iteration * session.plan.steps_per_iteration
     status, code = outcome_of(session, iteration >= session.plan.schedule.total, heard)
     params = fetch(state.learner.params)
     summary = write_summary(session, status, step, params)
@@ -331,21 +277,6 @@ def outcome_of(session: Session, complete: bool, heard: int) -> tuple[str, int]:
     if session.failed:
         return "failed", NumericError.exit_code
     return "finished", 0
-
-
-def draw_curve(session: Session, draw: Draw) -> None:
-    try:
-        session.console.say(f"Plot: {draw([session.folder.path], session.folder.curve)}")
-    except RollaxError as error:
-        warn(str(error))
-
-
-def write_summary(session: Session, status: str, step: int, params: Any) -> dict[str, Any]:
-    times = asdict(replace(session.times, wall_seconds=session.wall()))
-    arguments = (session.plan, session.folder, status, step, times, session.memory_bytes, params, session.failed)
-    summary = tables.summarize(*arguments)
-    session.folder.write_summary(summary)
-    return summary
 
 
 @contextmanager

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import jax
 
+from rollax.errors import EnvError, RollaxError, warn
+from rollax.programs.loop import LEGAL
 from rollax.programs.machine import device_name
 from rollax.programs.plan import Plan
-from rollax.runs import tables as records
+from rollax.runs import tables
 from rollax.runs.console import Console, Standing, duration, table
 from rollax.runs.folder import RunFolder, Table
 from rollax.runs.loggers import Loggers
+
+Draw = Callable[[list[Path], Path], Path]  # draws the curves of run folders into a file, and returns its path
 
 
 @dataclass
@@ -130,7 +136,7 @@ def show_members(console: Console, summary: dict[str, Any]) -> None:
     ]
     console.say(table(["member", "seed", *varied, "return", "std", "status"], rows))
     if "protocol" in summary:
-        console.say(records.protocol_line(summary["protocol"]))
+        console.say(tables.protocol_line(summary["protocol"]))
 
 
 def tell_end(session: Session, status: str, summary: dict[str, Any]) -> None:
@@ -144,3 +150,49 @@ def tell_end(session: Session, status: str, summary: dict[str, Any]) -> None:
     rate, wall = summary["steps_per_second"], duration(summary["wall_seconds"])
     session.console.say(f"{status.capitalize()} in {wall}, {rate:,} steps/s in training.")
     session.console.say(f"Run folder: {session.folder.path}")
+
+
+def note_failures(session: Session, state: Any) -> None:
+    """Says once of each member that it met a number that is not finite.  Raises EnvError where no action is legal."""
+    for member, failure in tables.failures(session.plan, state.health).items():
+        if member not in session.failed:
+            session.failed[member] = failure
+            if failure["tensor"] == LEGAL:
+                raise EnvError(
+                    f"{session.plan.experiment.env} left no legal action in a running episode, "
+                    f"by step {failure['step']:,}; its mask must allow one until the episode ends"
+                )
+            seed = session.plan.members[member].seed
+            warn(
+                f"member {member} (seed {seed}) stopped at step {failure['step']:,}: {failure['tensor']} not finite; "
+                "its last finite weights are kept and the others go on"
+            )
+
+
+def tell_concerns(session: Session, rows: list[dict[str, Any]]) -> None:
+    """Passes on what the agent finds worrying in its metrics, once in a run."""
+    agent, last = session.plan.program.agent, session.plan.last_step
+    for row in rows:
+        metrics = {name: row[name] for name in agent.metric_names}
+        if session.concerned or None in metrics.values():
+            continue
+        concern = agent.concern(metrics, row["step"] / last)
+        if concern is not None:
+            warn(f"member {row['member']}, step {row['step']:,}: {concern}")
+            session.concerned = True
+
+
+def write_summary(session: Session, status: str, step: int, params: Any) -> dict[str, Any]:
+    """Writes summary.json and returns what is in it; `params` are the weights, or None before there are any."""
+    times = asdict(replace(session.times, wall_seconds=session.wall()))
+    arguments = (session.plan, session.folder, status, step, times, session.memory_bytes, params, session.failed)
+    summary = tables.summarize(*arguments)
+    session.folder.write_summary(summary)
+    return summary
+
+
+def draw_curve(session: Session, draw: Draw) -> None:
+    try:
+        session.console.say(f"Plot: {draw([session.folder.path], session.folder.curve)}")
+    except RollaxError as error:
+        warn(str(error))

@@ -22,7 +22,7 @@ LEAST_ITERATIONS = 100  # of a run: fewer are too few chances to learn
 
 def fit_to_device(experiment: Experiment) -> tuple[Experiment, str]:
     """The experiment with as many environments as suit this device, and a line that says why so many."""
-    if hasattr(experiment.choices, "replay"):
+    if experiment.choices.replay is not None:
         raise ConfigError(
             f"auto_tune is for agents that learn from fresh rollouts; with the replay of {experiment.agent} "
             "another num_envs is another rule of learning: set --num-envs yourself"

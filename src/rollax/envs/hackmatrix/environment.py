@@ -16,6 +16,7 @@ from rollax.envs.hackmatrix.observation import View
 from rollax.envs.hackmatrix.play import Sight
 from rollax.envs.hackmatrix.rewards import reward
 from rollax.envs.hackmatrix.state import LAST_STAGE, MAX_ENEMIES, State, empty_history, pick, push, snapshot
+from rollax.envs.protocol import EnvConfig
 from rollax.settings import COUNT, setting
 from rollax.types import Array, Key, Observation
 
@@ -31,7 +32,7 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HackMatrix:
+class HackMatrix(EnvConfig):
     """A turn-based tactical game on a 6 x 6 board, with 28 actions of which a mask says which are legal.
 
     All randomness comes from the keys.  Every end of an episode is a termination: death, victory, an illegal action.

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rollax.envs.protocol import EnvConfig
 from rollax.envs.treasurehunt import drawing
 from rollax.envs.treasurehunt.world import BONE, FOOD, GEM, UNROLLED, Rules, World
 from rollax.settings import COUNT, COUNT_OR_NONE, SHARE, Limit, setting
@@ -38,7 +39,7 @@ class Past(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TreasureHunt:
+class TreasureHunt(EnvConfig):
     """Players walk on a walled board and take the treasures that appear on it, for so many turns.
 
     An observation is `[players, frames, D]`: for each player the last frames, the oldest first, and zeros before its
@@ -108,7 +109,6 @@ class TreasureHunt:
         )
 
     def problems(self) -> list[str]:
-        """What is wrong with these choices together, each with its fix."""
         free, least = (self.height - 2) * (self.width - 2), self.max_turns + self.frames - 1
         found = []
         if self.agents > free:

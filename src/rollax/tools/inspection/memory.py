@@ -69,7 +69,7 @@ def temporary_parts(plan: Plan, state: TrainState) -> list[Part]:
         _, collected, _ = jax.eval_shape(loop.collect, *one, key)
         rollout = nbytes(collected) * members
     observation = nbytes(loop.task.observation)
-    rows = batch_rows(plan)
+    rows = plan.experiment.choices.rows_of_an_update(plan.program.agent.spec)
     widths = sum(leaf.shape[-1] for leaf in jax.tree.leaves(one[0].params) if leaf.ndim == 1)
     parts = [
         Part("rollout", f"{loop.rollout_length} x {loop.num_envs} steps", rollout),
@@ -77,14 +77,6 @@ def temporary_parts(plan: Plan, state: TrainState) -> list[Part]:
         Part("gradients", f"{GRADIENTS} x the weights", GRADIENTS * nbytes(state.learner.params)),
     ]
     return [part for part in parts if part.bytes]
-
-
-def batch_rows(plan: Plan) -> int:
-    """Transitions of one gradient step of a member."""
-    choices: Any = plan.experiment.choices
-    if hasattr(choices, "batch_size"):
-        return choices.batch_size
-    return plan.steps_per_iteration // max(getattr(choices, "minibatches", 1), 1)
 
 
 class Driver(NamedTuple):

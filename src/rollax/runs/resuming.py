@@ -1,0 +1,65 @@
+"""Which checkpoint a run goes on from, and whether it may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rollax import __version__
+from rollax.errors import CheckpointError
+from rollax.experiment.experiment import from_json
+from rollax.experiment.tree import differences, leaves, to_json
+from rollax.programs import cluster
+from rollax.programs.plan import Plan
+from rollax.runs import checkpoint
+from rollax.runs.folder import RunFolder
+
+FIRST_VERSION = "0.1.0"  # which did not say in a checkpoint that it had written it
+RESUMABLE_SINCE = (0, 2)  # the first version whose checkpoints hold the arrays of a run of today
+
+
+def chosen_checkpoint(folder: RunFolder) -> tuple[Path | None, dict[str, Any]]:
+    """The newest good checkpoint; of several processes the first chooses it, and sets damaged ones aside."""
+    path, meta = folder.newest_good_checkpoint(set_aside=True) if folder.writes else (None, {})
+    name = cluster.from_first(path.name if path else "")
+    if folder.writes or not name:
+        return path, meta
+    path = folder.checkpoints / name
+    return path, checkpoint.verify(path)
+
+
+def check_version(path: Path, meta: dict[str, Any], folder: RunFolder) -> None:
+    """Refuses the checkpoint of a version that kept other arrays of a run."""
+    version = meta.get("rollax", FIRST_VERSION)
+    if tuple(map(int, version.split(".")[:2])) < RESUMABLE_SINCE:
+        raise CheckpointError(
+            f"{path} was written by rollax {version}, whose runs {__version__} cannot resume; eval, load and report "
+            f"work, and --init-from {folder.path} starts a new run from its weights"
+        )
+
+
+def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> None:
+    """Refuses the checkpoint of another experiment and names what differs.
+
+    A field that was not yet there when the checkpoint was written has its usual value, as it has in `config.json`.
+    """
+    recorded = from_json(meta["config"])
+    free = {".".join(leaf.path) for leaf in leaves(recorded) if leaf.about.resumable}
+    differ = [line for line in differences(to_json(recorded), config) if line.split(":")[0] not in free]
+    if differ:
+        raise CheckpointError(f"{path} is of another experiment (checkpoint -> config.json): {'; '.join(differ)}")
+
+
+def check_arrays(path: Path, plan: Plan, folder: RunFolder) -> None:
+    """Refuses a checkpoint whose arrays have other names, before anything is compiled for it."""
+    differ = sorted(checkpoint.stored_names(path) ^ checkpoint.names_of(saved_shapes(plan)))
+    if differ:
+        raise CheckpointError(
+            f"{path} holds other arrays than this experiment has now, such as {differ[0]}: the agent has changed since, "
+            f"and the run cannot be resumed; --init-from {folder.path} starts a new one from its weights"
+        )
+
+
+def saved_shapes(plan: Plan) -> dict[str, Any]:
+    """What a checkpoint of a run holds, as shapes."""
+    return dict(zip(("train", "best"), plan.shapes(), strict=True))
