@@ -239,7 +239,6 @@ def of_the_first_version(plain, tmp_path):
     path, meta = folder.newest_good_checkpoint()
     assert path is not None
     arrays = load_file(path / checkpoint.ARRAYS)
-    del arrays["train/envs/fresh"]
     slots = {"exploration", "target", "objective"}
     inside = re.compile(rf"(train/learner/hparams/)(?:{'|'.join(slots)})/")
     arrays = {inside.sub(r"\1", name): array for name, array in arrays.items()}

@@ -55,7 +55,7 @@ def check_arrays(path: Path, plan: Plan, folder: RunFolder) -> None:
     differ = sorted(checkpoint.stored_names(path) ^ checkpoint.names_of(saved_shapes(plan)))
     if differ:
         raise CheckpointError(
-            f"{path} holds other arrays than this experiment has now, such as {differ[0]}: the agent has changed since, "
+            f"{path} holds other arrays than this experiment has now, such as {differ[0]}: the agent has changed, "
             f"and the run cannot be resumed; --init-from {folder.path} starts a new one from its weights"
         )
 
