@@ -24,9 +24,7 @@ from rollax.envs.protocol import Envs, Task, reset_envs, step_envs
 from rollax.memory.replay import Request
 from rollax.memory.ring import Batch
 from rollax.memory.uniform import UniformReplay
-from rollax.networks.heads import ScalarHead
-from rollax.networks.models import QNetwork
-from rollax.networks.streams import Streams
+from rollax.networks.heads import QNetwork, ScalarHead, Streams
 from rollax.networks.torsos import MLP
 from rollax.rules.policies import epsilon_greedy, greedy
 from rollax.rules.schedules import linear

@@ -15,7 +15,8 @@ import pytest
 import rollax
 from rollax.errors import CheckpointError, ConfigError
 from rollax.runs import checkpoint
-from rollax.runs.folder import Lock, RunFolder, Table
+from rollax.runs.files import Table
+from rollax.runs.folder import Lock, RunFolder
 
 TREE: dict[str, Any] = {
     "scalar": jnp.int32(7),

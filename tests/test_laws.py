@@ -30,9 +30,8 @@ from rollax.experiment.parts import PARTS
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.rows import unpack
 from rollax.memory.uniform import UniformReplay
-from rollax.networks.heads import ScalarHead
+from rollax.networks.heads import ScalarHead, Streams
 from rollax.networks.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
-from rollax.networks.streams import Streams
 from rollax.networks.torsos import MinAtarTorso
 from rollax.programs.plan import block_length
 from rollax.programs.program import LOG_ROWS, nbytes

@@ -10,9 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rollax.networks.heads import CategoricalHead, ImplicitQuantileHead, QuantileHead, ScalarHead, midpoints
-from rollax.networks.models import QNetwork
-from rollax.networks.streams import NoisyDense, Streams
+from rollax.networks.heads import (
+    CategoricalHead,
+    ImplicitQuantileHead,
+    NoisyDense,
+    QNetwork,
+    QuantileHead,
+    ScalarHead,
+    Streams,
+    midpoints,
+)
 from rollax.networks.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso, flatten_features
 from rollax.types import Observation
 

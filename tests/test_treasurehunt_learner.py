@@ -11,9 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from rollax.networks.heads import ImplicitQuantileHead
-from rollax.networks.models import QNetwork
-from rollax.networks.streams import Streams
+from rollax.networks.heads import ImplicitQuantileHead, QNetwork, Streams
 from rollax.networks.torsos import MLP
 from rollax.rules.returns import Quantiles
 

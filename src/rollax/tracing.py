@@ -10,6 +10,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from rollax.types import Array, EnvSpec, Key
 
@@ -53,3 +55,15 @@ def mean_and_variance(spec: EnvSpec, rows: Array, axis: int | None = None) -> tu
     """Of the rows of all shards together."""
     mean = mean_over(spec, jnp.mean(rows, axis=axis))
     return mean, mean_over(spec, jnp.mean(jnp.square(rows - mean), axis=axis))
+
+
+def fetch(tree: Any) -> Any:
+    """Arrays as NumPy's, whole, wherever they are.  With several processes, all of them must ask for the same."""
+    return jax.tree.map(_fetched, tree)
+
+
+def _fetched(leaf: Any) -> np.ndarray:
+    if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):
+        # One leaf at a time: only that one is on every device whole.
+        leaf = jax.jit(lambda x: x, out_shardings=NamedSharding(leaf.sharding.mesh, PartitionSpec()))(leaf)
+    return np.asarray(leaf)

@@ -84,6 +84,10 @@ class Agent(ABC):
         """A learner that starts from these weights wherever it would have used its own."""
         return learner._replace(params=params)
 
+    def apart(self, learner: Learner) -> Learner:
+        """The learner as a loop in which it only acts wants it."""
+        return learner
+
     @property
     def hides_nans(self) -> bool:
         """Whether its arithmetic makes NaNs that it does not use; `--check` then looks at the environment alone."""
@@ -95,6 +99,24 @@ class Agent(ABC):
         An agent that has none returns None: it cannot be exported as ONNX, and there is nothing to compare in its view.
         """
         return None
+
+
+class AgentDecider(NamedTuple):
+    """An agent with what it has learnt, as an environment's decider."""
+
+    agent: Any
+    learner: Learner
+    explore: bool
+
+    def in_a_loop(self) -> AgentDecider:
+        """The same, for a loop through which what it has learnt does not change."""
+        return self._replace(learner=self.agent.apart(self.learner))
+
+    def all(self, carry: Carry, obs: Observation, fresh: Array, key: Key) -> Decision:
+        return self.agent.act(self.learner, carry, obs, fresh, key, explore=self.explore)
+
+    def one(self, player: Any, carry: Carry, obs: Observation, fresh: Array, key: Key) -> Decision:
+        return self.agent.act_as(self.learner, player, carry, obs, fresh, key, explore=self.explore)
 
 
 class Lessons(NamedTuple):

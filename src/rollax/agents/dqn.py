@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from rollax.agents.acting import NoisyActing
 from rollax.agents.base import (
     AgentConfig,
     OptimizerHParams,
@@ -26,13 +25,12 @@ from rollax.agents.base import (
     make_optimizer,
     share_problems,
 )
-from rollax.agents.q_learner import QLearner
+from rollax.agents.q_learner import NoisyActing, QLearner
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Buffer, Replay, Request, Sample
 from rollax.memory.ring import Batch
 from rollax.memory.uniform import UniformReplay
-from rollax.networks.heads import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead
-from rollax.networks.streams import Streams
+from rollax.networks.heads import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead, Streams
 from rollax.networks.torsos import MLP, Torso
 from rollax.networks.weights import FlaxWeights, TorchWeights
 from rollax.rules.backups import GreedyBackup, MunchausenBackup

@@ -9,7 +9,7 @@ import functools
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -186,24 +186,6 @@ class Shared(Players):
 
     def with_weights(self, learner: Learner, params: Params) -> Learner:
         return self.agent.with_weights(learner, params)
-
-
-class AgentDecider(NamedTuple):
-    """An agent with what it has learnt, as an environment's decider."""
-
-    agent: Any
-    learner: Learner
-    explore: bool
-
-    def in_a_loop(self) -> AgentDecider:
-        """The same, for a loop through which what it has learnt does not change."""
-        return self._replace(learner=self.agent.apart(self.learner)) if isinstance(self.agent, Players) else self
-
-    def all(self, carry: Carry, obs: Observation, fresh: Array, key: Key) -> Decision:
-        return self.agent.act(self.learner, carry, obs, fresh, key, explore=self.explore)
-
-    def one(self, player: Any, carry: Carry, obs: Observation, fresh: Array, key: Key) -> Decision:
-        return self.agent.act_as(self.learner, player, carry, obs, fresh, key, explore=self.explore)
 
 
 def fold(tree: Any, axis: int) -> Any:

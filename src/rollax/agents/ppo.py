@@ -28,7 +28,7 @@ from rollax.agents.base import (
     make_optimizer,
 )
 from rollax.agents.rollouts import RolloutConfig, flatten_time, minibatch, shuffled, successor_values
-from rollax.networks.models import ActorCritic
+from rollax.networks.heads import ActorCritic
 from rollax.networks.normalization import (
     Observations,
     ObservationView,

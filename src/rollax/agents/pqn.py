@@ -13,12 +13,10 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from rollax.agents.acting import NoisyActing
 from rollax.agents.base import OptimizerHParams, OptimizerName, Recipe, blank_features, make_optimizer
-from rollax.agents.q_learner import QLearner
+from rollax.agents.q_learner import NoisyActing, QLearner
 from rollax.agents.rollouts import RolloutConfig, flatten_time, minibatch, shuffled, successor_values
-from rollax.networks.heads import Head, ScalarHead
-from rollax.networks.streams import Streams
+from rollax.networks.heads import Head, ScalarHead, Streams
 from rollax.networks.torsos import MLP, Torso
 from rollax.rules.policies import mask_illegal
 from rollax.rules.schedules import Exploration, LinearEpsilon

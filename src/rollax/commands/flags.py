@@ -74,7 +74,7 @@ def starting_experiment(agent: str | None, flags: Sequence[str]) -> Any:
     """What the flags will change: a configuration file, or the preset of the agent in its environment."""
     from rollax.experiment.experiment import MAIN_AGENT, MAIN_ENV, MAIN_SEEDS, from_json, make_experiment, with_values
     from rollax.experiment.parts import PARTS
-    from rollax.runs.folder import read_json
+    from rollax.runs.files import read_json
 
     ahead = dict(values_ahead(flags))
     parts = {name: value for name, value in ahead.items() if name.split(".")[-1] in PARTS}

@@ -8,8 +8,8 @@ from typing import Any
 from flax import linen as nn
 
 from rollax import settings as named
-from rollax.agents.acting import NoisyActing
 from rollax.agents.dqn import MeanLoss
+from rollax.agents.q_learner import NoisyActing
 from rollax.agents.treasurehunt import QuietActing, ShrinkingEpsilon, SyncedTarget, WeightedLoss
 from rollax.errors import ConfigError, did_you_mean
 from rollax.memory.epochs import EpochReplay

@@ -21,8 +21,8 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from rollax.errors import ConfigError, ResourceError
-from rollax.programs.mesh import Grid, fetch, mesh_of
-from rollax.tracing import DATA, MEMBERS
+from rollax.programs.mesh import Grid, mesh_of
+from rollax.tracing import DATA, MEMBERS, fetch
 
 START_SECONDS = 60.0  # how long processes wait for one another at the beginning
 SILENT_SECONDS = 10.0  # a process that has said nothing for so long is gone

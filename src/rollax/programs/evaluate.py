@@ -8,8 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rollax.agents.base import Agent, Learner
-from rollax.agents.players import AgentDecider
+from rollax.agents.base import Agent, AgentDecider, Learner
 from rollax.envs.protocol import Envs, Task, of_all_players, play_envs, reset_envs
 from rollax.types import Array, Key, Params
 

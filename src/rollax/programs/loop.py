@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rollax.agents.base import Agent, Learner, Memory
-from rollax.agents.players import AgentDecider
+from rollax.agents.base import Agent, AgentDecider, Learner, Memory
 from rollax.envs.protocol import Envs, play_envs
 from rollax.tracing import LEARNING, REMEMBERING, max_over, own_key, phase, sum_over
 from rollax.types import Array, Key, Metrics, Observation, Transition

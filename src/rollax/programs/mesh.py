@@ -89,18 +89,6 @@ def split_axes(whole: Any, share: Any, axes: Any) -> Any:
     return jax.tree.map(spec, whole, share, spread(axes, whole))
 
 
-def fetch(tree: Any) -> Any:
-    """Arrays as NumPy's, whole, wherever they are.  With several processes, all of them must ask for the same."""
-    return jax.tree.map(_fetched, tree)
-
-
-def _fetched(leaf: Any) -> np.ndarray:
-    if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):
-        # One leaf at a time: only that one is on every device whole.
-        leaf = jax.jit(lambda x: x, out_shardings=NamedSharding(leaf.sharding.mesh, EVERYWHERE))(leaf)
-    return np.asarray(leaf)
-
-
 def _placed(leaf: Any, sharding: NamedSharding) -> jax.Array:
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(_placed(jax.random.key_data(leaf), sharding))

@@ -18,7 +18,7 @@ from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment
 from rollax.programs.evaluate import Best, Evaluation
 from rollax.programs.loop import Loop, TrainState
-from rollax.programs.mesh import fetch
+from rollax.tracing import fetch
 from rollax.types import Array, Key
 
 LOG_ROWS = 64  # log windows that one call of a compiled program can finish

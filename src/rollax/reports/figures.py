@@ -10,7 +10,7 @@ import numpy as np
 from rollax.reports.runs import Group
 from rollax.reports.scales import Scale, scale_of
 from rollax.rules.aggregates import bootstrap, mean_band, moving_average, performance_profile
-from rollax.runs.folder import METRIC_COLUMNS
+from rollax.runs.files import METRIC_COLUMNS
 
 SMOOTHED_ROWS = 10
 PROFILE_POINTS = 101

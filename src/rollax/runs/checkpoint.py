@@ -16,7 +16,8 @@ from safetensors.numpy import save_file
 
 from rollax.errors import CheckpointError
 from rollax.programs.loop import leaf_name
-from rollax.programs.mesh import fetch
+from rollax.runs.files import flush
+from rollax.tracing import fetch
 
 ARRAYS, META, MANIFEST, SEAL = "arrays.safetensors", "meta.json", "manifest.json", "manifest.sha256"
 
@@ -139,12 +140,3 @@ def is_key(leaf: Any) -> bool:
 def digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def flush(path: Path) -> None:
-    """Makes a file, or a folder's list of names, survive a loss of power."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

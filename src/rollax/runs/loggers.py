@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from rollax.errors import ConfigError, warn
-from rollax.runs.folder import RunFolder, write_text
+from rollax.runs.files import write_text
+from rollax.runs.folder import RunFolder
 
 Row = dict[str, Any]
 Kind = Literal["train", "eval"]

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.agents.base import Agent, Learner
-from rollax.agents.players import AgentDecider
+from rollax.agents.base import Agent, AgentDecider, Learner
 from rollax.envs.protocol import Envs, play_envs
 from rollax.errors import CheckpointError, ConfigError
 from rollax.experiment.experiment import Experiment, from_json, population, with_values

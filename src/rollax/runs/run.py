@@ -19,12 +19,12 @@ from rollax.programs import cluster
 from rollax.programs.debugging import NO_DEBUG, Debug
 from rollax.programs.evaluate import Best
 from rollax.programs.machine import memory_size, use_compile_cache
-from rollax.programs.mesh import fetch
 from rollax.programs.plan import Plan, check_memory, make_plan
 from rollax.programs.program import Running
 from rollax.runs import checkpoint, tables
 from rollax.runs.console import Console
-from rollax.runs.folder import EVALUATION_COLUMNS, Lock, RunFolder, Table, unused_folder
+from rollax.runs.files import EVALUATION_COLUMNS, Table
+from rollax.runs.folder import Lock, RunFolder, unused_folder
 from rollax.runs.loggers import Loggers, OnRows
 from rollax.runs.loggers import problems as loggers_missing
 from rollax.runs.result import Result, starting_weights
@@ -43,6 +43,7 @@ from rollax.runs.session import (
     write_summary,
 )
 from rollax.runs.signals import exit_code, first_signal, signals
+from rollax.tracing import fetch
 
 
 def train(

@@ -16,7 +16,8 @@ from rollax.programs.machine import device_name
 from rollax.programs.plan import Plan
 from rollax.runs import tables
 from rollax.runs.console import Console, Standing, duration, table
-from rollax.runs.folder import RunFolder, Table
+from rollax.runs.files import Table
+from rollax.runs.folder import RunFolder
 from rollax.runs.loggers import Loggers
 
 Draw = Callable[[list[Path], Path], Path]  # draws the curves of run folders into a file, and returns its path

@@ -11,11 +11,12 @@ import numpy as np
 from rollax.programs.evaluate import Evaluation
 from rollax.programs.loop import WINDOW_COLUMNS, Health
 from rollax.programs.machine import device_name, versions
-from rollax.programs.mesh import fetch
 from rollax.programs.plan import Plan
 from rollax.programs.program import Chunk
 from rollax.runs.checkpoint import params_sha256
-from rollax.runs.folder import METRIC_COLUMNS, RunFolder
+from rollax.runs.files import METRIC_COLUMNS
+from rollax.runs.folder import RunFolder
+from rollax.tracing import fetch
 
 
 def failures(plan: Plan, health: Health) -> dict[int, dict[str, Any]]:

@@ -18,9 +18,9 @@ from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, Member
 from rollax.programs.learners import keys_and_hparams
 from rollax.programs.loop import TrainState
-from rollax.programs.mesh import fetch
 from rollax.programs.plan import check_memory, make_plan
 from rollax.programs.program import population_axes
+from rollax.tracing import fetch
 
 
 class Score(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, with_values
 from rollax.experiment.tree import Leaf, leaves, named, places, shortest_names, unknown
-from rollax.runs.folder import read_json
+from rollax.runs.files import read_json
 
 Kind = Literal["uniform", "log", "int", "choice"]
 KINDS = typing.get_args(Kind)

@@ -15,7 +15,8 @@ import numpy as np
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, Member, with_values
 from rollax.experiment.tree import leaves, to_json
-from rollax.runs.folder import RunFolder, write_text
+from rollax.runs.files import write_text
+from rollax.runs.folder import RunFolder
 from rollax.search.arena import Arena, with_rungs
 from rollax.search.space import Space
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 
 from rollax.experiment.experiment import Experiment
-from rollax.programs.mesh import fetch
 from rollax.programs.plan import make_plan
 from rollax.tools.bench.settings import Course, Settings
+from rollax.tracing import fetch
 
 
 def train(settings: Settings, experiment: Experiment) -> Course:

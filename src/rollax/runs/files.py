@@ -1,0 +1,85 @@
+"""Files that survive a kill: replaced whole, or tables that only grow."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rollax.errors import ConfigError
+
+EVALUATION_COLUMNS = (
+    "step", "member", "seed", "episodes", "truncated",
+    "return_mean", "return_std", "return_min", "return_max", "length_mean",
+)  # fmt: skip
+METRIC_COLUMNS = (
+    "step", "member", "seed", "wall_seconds", "steps_per_second",
+    "episodes", "episode_return_mean", "episode_length_mean",
+)  # fmt: skip
+
+
+class Table:
+    """A CSV file that only grows.  It is replaced whole, so a kill at any moment leaves a file that parses."""
+
+    def __init__(self, path: Path, columns: Iterable[str], step: int, grid: int, last: int, writes: bool = True):
+        """Starts from the file's rows up to `step` that lie on the grid or at the last step of the run."""
+        self.path, self.writes = path, writes
+        self.columns = tuple(columns)
+        self.lines = [",".join(self.columns)]
+        if path.exists():
+            for line in path.read_text().splitlines()[1:]:
+                first = line.split(",", 1)[0]
+                if first.isdigit() and int(first) <= step and (int(first) % grid == 0 or int(first) == last):
+                    self.lines.append(line)
+        self.write()
+
+    def add(self, rows: Iterable[dict[str, Any]]) -> None:
+        for row in rows:
+            self.lines.append(",".join(_cell(row[name]) for name in self.columns))
+
+    def write(self) -> None:
+        began = time.monotonic()
+        if self.writes:
+            write_text(self.path, "\n".join(self.lines) + "\n")
+        self.written, self.cost = time.monotonic(), time.monotonic() - began
+
+    def write_if_due(self) -> None:
+        """Writes about once a second, and less often where writing takes long."""
+        if time.monotonic() - self.written >= max(1.0, 50 * self.cost):
+            self.write()
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a file in one step: a reader sees the old text or the new one."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(text)
+    flush(aside)
+    aside.replace(path)
+    flush(path.parent)
+
+
+def read_json(path: Path, missing: str) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise ConfigError(missing) from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no valid JSON: {error}") from error
+
+
+def flush(path: Path) -> None:
+    """Makes a file, or a folder's list of names, survive a loss of power."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
