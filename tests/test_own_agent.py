@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import rollax
-from rollax.agents.base import Agent, Stepwise
+from rollax.agents.base import Agent, AgentConfig, OptimizerHParams, Recipe, Stepwise
 from rollax.commands.cli import run_command
 from rollax.reports.export import ExportedPolicy, export, scores_of
 
@@ -93,3 +94,41 @@ def test_it_is_inspected(agent, capsys):
     assert any("policy" in part["name"] for part in facts["params"])
     assert run_command("inspect", [agent, *flags, "--diff", "vmap"]) == 0
     assert "one observation, then 8 of them" in capsys.readouterr().out
+
+
+class Half(Agent):
+    """It cannot learn."""
+
+    def init(self, key, hparams):
+        return (), ()
+
+    def act(self, learner, carry, obs, fresh, key, *, explore):
+        raise AssertionError
+
+
+@dataclass(frozen=True)
+class HalfConfig(AgentConfig):
+    kind: str = "half"
+
+    def build(self, spec):
+        unfinished: Any = Half
+        return unfinished() if self.kind == "half" else self.kind
+
+
+NO_AGENT = Recipe(HalfConfig("none"), OptimizerHParams())
+NO_LEARN = Recipe(HalfConfig(), OptimizerHParams())
+NO_CONFIG = Recipe(cast(Any, object()), OptimizerHParams())
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("NO_AGENT", "str must be a subclass of rollax.agents.base.Agent"),
+        ("NO_LEARN", "abstract method '?learn'?; write what is missing"),
+        ("NO_CONFIG", "object must be a subclass of rollax.agents.base.AgentConfig"),
+    ],
+)
+def test_what_is_no_agent_is_refused_in_one_line(name, line, capsys):
+    assert run_command("train", [f"test_own_agent:{name}", "--quiet"]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert re.search(line, error)

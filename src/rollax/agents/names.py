@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rollax import settings as named
-from rollax.agents.base import Recipe
+from rollax.agents.base import AgentConfig, Recipe
 from rollax.agents.dqn import FAMILY
 from rollax.agents.ppo import PPO_RECIPE
 from rollax.agents.pqn import PQN_RECIPE
@@ -21,4 +21,7 @@ def recipe_of(name: str) -> Recipe:
     recipe = named.find("agent", name)
     if not isinstance(recipe, Recipe):
         raise ConfigError(f"agent={name!r} is a {type(recipe).__name__}; it must be a rollax.agents.base.Recipe")
+    if not isinstance(recipe.choices, AgentConfig):
+        kind = type(recipe.choices).__name__
+        raise ConfigError(f"agent={name!r}: {kind} must be a subclass of rollax.agents.base.AgentConfig")
     return recipe

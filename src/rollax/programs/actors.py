@@ -18,7 +18,7 @@ from rollax.memory.ring import Batch, Ring
 from rollax.memory.rows import RingState
 from rollax.memory.uniform import UniformReplay
 from rollax.programs.flat_replay import Draw, FlatReplay
-from rollax.programs.learners import keys_and_hparams, learner_spec
+from rollax.programs.learners import built_agent, keys_and_hparams, learner_spec
 from rollax.programs.loop import Loop
 from rollax.rules.schedules import LinearEpsilon
 from rollax.types import Array, Key
@@ -67,7 +67,7 @@ class Actor:
         experiment = own_share(from_json(config), actor)
         task, num_envs = registry.make_inside(experiment.env, experiment.world), experiment.loop.num_envs
         self.length = experiment.loop.rollout_length
-        self.agent: Any = experiment.choices.build(learner_spec(task, experiment.loop))
+        self.agent: Any = built_agent(experiment, learner_spec(task, experiment.loop))
         self.loop = Loop(self.agent, task, num_envs, self.length)
         keys, hparams = keys_and_hparams(experiment, population(experiment))
         self.ring: Ring = self.agent.buffer.ring

@@ -12,9 +12,24 @@ from rollax.agents.base import Agent
 from rollax.agents.players import UNROLLED, Independent, Shared
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
+from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, LoopConfig, Member
 from rollax.experiment.tree import leaves, replace_at
 from rollax.types import EnvSpec, Key
+
+
+def built_agent(experiment: Experiment, spec: EnvSpec) -> Agent:
+    """The experiment's agent in an environment.  Raises ConfigError where one of the user's own is none."""
+    try:
+        agent = experiment.choices.build(spec)
+    except TypeError as error:
+        if "abstract" not in str(error):
+            raise
+        raise ConfigError(f"agent={experiment.agent!r}: {error}; write what is missing") from error
+    if not isinstance(agent, Agent):
+        kind = type(agent).__name__
+        raise ConfigError(f"agent={experiment.agent!r}: {kind} must be a subclass of rollax.agents.base.Agent")
+    return agent
 
 
 def learner_spec(task: Task | HostTask, loop: LoopConfig) -> EnvSpec:

@@ -23,7 +23,7 @@ from rollax.programs.evaluate import Best
 from rollax.programs.fleet import ActorsProgram
 from rollax.programs.host import HostProgram
 from rollax.programs.jit import JitProgram
-from rollax.programs.learners import keys_and_hparams, learner_spec, with_players
+from rollax.programs.learners import built_agent, keys_and_hparams, learner_spec, with_players
 from rollax.programs.machine import available_bytes, host_bytes, memory_size
 from rollax.programs.mesh import Grid, Spread, grid_of, largest_grid, mesh_of, split_axes
 from rollax.programs.program import Program, Schedule, nbytes, population_axes
@@ -121,7 +121,7 @@ def make_plan(
 
     def program(shards: int) -> Program:
         """What one of so many shards of a member does."""
-        agent = with_players(choices.build(spec._replace(shards=shards)), task, experiment.loop)
+        agent = with_players(built_agent(experiment, spec._replace(shards=shards)), task, experiment.loop)
         return kind.make(experiment, agent, task, block, schedule)
 
     if grid.size > 1:
