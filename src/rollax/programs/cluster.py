@@ -22,7 +22,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from rollax.errors import ConfigError, ResourceError
 from rollax.programs.mesh import Grid, mesh_of
-from rollax.tracing import DATA, MEMBERS, fetch
+from rollax.tracing import DATA, fetch
 
 START_SECONDS = 60.0  # how long processes wait for one another at the beginning
 SILENT_SECONDS = 10.0  # a process that has said nothing for so long is gone
@@ -162,9 +162,7 @@ def mean_of_processes() -> float:
     numbers = jax.make_array_from_process_local_data(
         NamedSharding(mesh, split), np.array([1 + jax.process_index()], np.float32)
     )
-    mean = jax.shard_map(
-        lambda own: jax.lax.pmean(own, (MEMBERS, DATA)), mesh=mesh, in_specs=split, out_specs=PartitionSpec()
-    )
+    mean = jax.shard_map(lambda own: jax.lax.pmean(own, DATA), mesh=mesh, in_specs=split, out_specs=PartitionSpec())
     return float(fetch(jax.jit(mean)(numbers))[0])
 
 
