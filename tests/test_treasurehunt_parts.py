@@ -13,6 +13,7 @@ from probes import Constant, task
 from training_tools import small, stack_hparams
 
 from rollax.agents.treasurehunt import QuietActing, ShrinkingEpsilon, SyncedTarget, WeightedLoss
+from rollax.commands.cli import run_command
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import from_json, make_experiment, population
 from rollax.experiment.tree import leaves, to_json
@@ -96,3 +97,8 @@ def test_a_file_from_before_there_were_such_parts_is_read(agent, env):
     parts = [data["hparams"].pop(slot) for slot in ("exploration", "target", "objective") if slot in data["hparams"]]
     numbers = {name: value for part in parts for name, value in part.items() if name != "part"}
     assert from_json(data | {"hparams": data["hparams"] | idle | numbers}) == made
+
+
+def test_a_flag_of_another_part_names_that_part(capsys):
+    assert run_command("train", ["double", "--epsilon-decay", "0.1"]) == 2
+    assert capsys.readouterr().err == "rollax: --epsilon-decay goes with --exploration shrinking\n"

@@ -222,7 +222,7 @@ def qualified(text: str, known: Sequence[Flag], paths: list[tuple[str, ...]]) ->
     The first of the known flags are those of the settings at these paths.
     """
     from rollax.experiment.foreign import name_here
-    from rollax.experiment.tree import matching
+    from rollax.experiment.tree import matching, parts_with
 
     off = text.startswith("no-") or ".no-" in text
     name = (text.removeprefix("no-").replace(".no-", ".") if off else text).replace("-", "_")
@@ -238,6 +238,8 @@ def qualified(text: str, known: Sequence[Flag], paths: list[tuple[str, ...]]) ->
         raise ConfigError(f"--{text} is called --{here} here")
     if here and paths:
         raise ConfigError(f"--{text} is called --{here} here, which this agent has not")
+    if paths and (parts := parts_with(name)):
+        raise ConfigError(f"--{text} goes with {' or '.join(f'--{slot} {part}' for slot, part in parts)}")
     near = difflib.get_close_matches(text, texts, cutoff=0.4)
     hint = f"did you mean {' or '.join(f'--{other}' for other in near)}?" if near else "--help-all shows all"
     raise ConfigError(f"--{text} is no flag; {hint}")

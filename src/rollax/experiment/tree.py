@@ -126,11 +126,14 @@ def unknown(name: str, known: Iterable[str], owner: str = "") -> str:
         return f"{name} is no field; it is called {here} here"
     if here:
         return f"{name} is no field; it is called {here} here, which {owner or 'this agent'} has not"
-    for slot, kinds in PARTS.items():
-        parts = [f"{slot}={part}" for part, kind in kinds.items() if name in part_fields(kind)]
-        if parts:
-            return f"{name} is no field here; it goes with {' or '.join(parts)}"
+    if parts := parts_with(name):
+        return f"{name} is no field here; it goes with {' or '.join(f'{slot}={part}' for slot, part in parts)}"
     return f"{name} is no field; {did_you_mean(name, names)}"
+
+
+def parts_with(name: str) -> list[tuple[str, str]]:
+    """The places and names of the parts that have such a field."""
+    return [(slot, part) for slot, kinds in PARTS.items() for part, kind in kinds.items() if name in part_fields(kind)]
 
 
 # -- values
