@@ -103,11 +103,12 @@ def test_what_does_not_go_with_actors_is_refused(flags, told, capsys):
 
 
 def lose_an_actor(running, metrics, told):
-    """Kills one when there is something to log, so that it has surely begun, and waits until the run has noticed."""
+    """Kills one when there is something to log, so that it has surely begun, and waits until the run has logged it."""
     wait_for(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 5, running)
     below = psutil.Process(running.pid).children(recursive=True)  # other runs may have actors on this machine
     next(process for process in below if process.cmdline()[:1] == ["ray::Actor.run"]).kill()
     wait_for(lambda: "an actor was lost" in told.read_text(), running)
+    wait_for(lambda: int(metrics.read_text().splitlines()[-1].rpartition(",")[2]) >= 1, running)
 
 
 def test_a_run_goes_on_without_an_actor_and_can_be_played(tmp_path):
