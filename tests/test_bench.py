@@ -308,6 +308,7 @@ def test_the_whole_bench(capsys):
     assert all(name in text for name in ("HackMatrix-v0", "TreasureHunt-v0", "Breakout-MinAtar", "ppo", "pqn"))
 
 
+@pytest.mark.thorough  # two processes that train
 def test_a_comparison_shows_both_sides(tmp_path):
     pytest.importorskip("torch", reason="needs the extra rollax[torch]")
     lines = []

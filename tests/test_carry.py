@@ -150,7 +150,7 @@ def test_environments_outside_carry_it_too():
     np.testing.assert_array_equal(result.returns, reward)
 
 
-@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("overlap", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_a_resumed_run_outside_begins_new_episodes(overlap, tmp_path):
     values: Any = {"env": "gymnasium:CartPole-v1", "overlap": overlap, "eval_episodes": 2}
     rollax.train(rollax.make_experiment(AGENT, steps=100, **values), tmp_path / "run", quiet=True)

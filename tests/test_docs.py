@@ -47,6 +47,7 @@ SHORTER = {
 # Pages that need a process of their own: they choose their devices before JAX starts.
 MORE = {"README.md", "docs/environments.md", "docs/hackmatrix.md"}  # a test of their own runs these, and asks more
 ALONE = {"docs/course/05-devices-and-hosts.md"}
+SLOW = {"docs/coming-from.md", "docs/write-a-network.md"}  # further cases
 
 
 class Block(NamedTuple):
@@ -131,7 +132,14 @@ def test_every_block_names_its_language():
             assert block.language in LANGUAGES, f"{page}:{block.line}: ```{block.language}"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in ALONE | MORE and [*python_code(page)]])
+def with_code():
+    """The pages whose code runs beside others'."""
+    for page in PAGES:
+        if page not in ALONE | MORE and [*python_code(page)]:
+            yield pytest.param(page, marks=pytest.mark.thorough if page in SLOW else ())
+
+
+@pytest.mark.parametrize("page", with_code())
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     run_page(page, tmp_path, monkeypatch)
 

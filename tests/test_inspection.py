@@ -214,6 +214,7 @@ def test_names_that_the_compiler_lost_are_inferred():
     assert labels["plain"] == ()
 
 
+@pytest.mark.thorough  # two profiles
 def test_a_larger_batch_raises_the_share_of_learning(tmp_path):
     plans = {size: small_plan(batch_size=size, hidden=(64,)) for size in (8, 16_384)}
     found = {size: profiling.profile(plan, 0.2, tmp_path / str(size)) for size, plan in plans.items()}

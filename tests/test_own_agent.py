@@ -63,7 +63,7 @@ def test_it_is_resumed_to_the_last_bit(agent, run, tmp_path):
     assert hashes[0] == hashes[1]
 
 
-@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("overlap", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_it_learns_in_environments_outside_jax(agent, overlap, tmp_path):
     experiment = rollax.make_experiment(agent, env="gymnasium:CartPole-v1", steps=320, overlap=overlap, **SMALL)
     rollax.train(experiment, tmp_path / "run", quiet=True)
