@@ -139,7 +139,7 @@ def with_code():
             yield pytest.param(page, marks=pytest.mark.thorough if page in SLOW else ())
 
 
-@pytest.mark.parametrize("page", with_code())
+@pytest.mark.parametrize("page", list(with_code()))
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     run_page(page, tmp_path, monkeypatch)
 
