@@ -10,6 +10,7 @@ import inspect
 import math
 from typing import Any, NamedTuple
 
+from rollax.blame import fails
 from rollax.errors import ConfigError, EnvError
 
 
@@ -108,15 +109,17 @@ def is_own(name: str) -> bool:
 def find(slot: str, name: str) -> Any:
     """What stands under that name in that module.
 
-    Raises ConfigError, which speaks of `slot`, where there is no such thing, EnvError where its module fails.
+    Raises ConfigError, which speaks of `slot`, where there is no such thing or its module fails; for an environment's
+    module that fails it is EnvError.
     """
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{slot}={name!r}: there is no module {error.name!r}; is it on PYTHONPATH?") from error
-    except Exception as error:
-        raise EnvError(f"{module_name} fails on import: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        kind = EnvError if slot == "env" else ConfigError
+        raise kind(f"{module_name} {fails(error)}, on import") from error
     if not hasattr(module, attribute):
         near = difflib.get_close_matches(attribute, dir(module), n=1)
         hint = f"; did you mean {module_name}:{near[0]}?" if near else ""

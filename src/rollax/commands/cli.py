@@ -7,6 +7,7 @@ import os
 import sys
 from typing import NamedTuple
 
+from rollax.blame import blamed
 from rollax.errors import INTERRUPTED, ConfigError, RollaxError, did_you_mean
 
 
@@ -98,3 +99,9 @@ def run_command(name: str, arguments: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (Exception, SystemExit) as error:
+        answer = blamed(error)
+        if answer is None:
+            raise
+        print(f"rollax: {answer}", file=sys.stderr)
+        return answer.exit_code

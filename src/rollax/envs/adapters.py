@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rollax.blame import fails
 from rollax.envs.protocol import Task
 from rollax.errors import EnvError
 from rollax.types import Array, Box, Discrete, Key, Observation, Space, count_of
@@ -170,9 +171,8 @@ def _call(name: str, method: str, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
     except EnvError:
         raise
-    except Exception as error:
-        first = [*str(error).strip().splitlines(), ""][0]
-        raise EnvError(f"{name}: {method} fails with {type(error).__name__}: {first}") from error
+    except (Exception, SystemExit) as error:
+        raise EnvError(f"{name}: {method} {fails(error)}") from error
 
 
 def _size(value: Any) -> int:

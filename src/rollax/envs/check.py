@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rollax.blame import fails
 from rollax.envs import registry
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task, reset_envs, step_envs
@@ -59,8 +60,8 @@ def check_inside(task: Task, name: str, steps: int) -> list[str]:
         # Not compiled and called anew, so that an environment that remembers something is found out.
         again, other = (jax.vmap(task.reset)(keys)[0].features for keys in _reset_keys(0, 1))
         moves = jax.jit(lambda: every_action(task))()
-    except Exception as error:  # whatever it is, it is the environment's
-        raise EnvError(f"{name}: it does not run under jit and vmap: {str(error).splitlines()[0]}") from error
+    except (Exception, SystemExit) as error:  # whatever it is, it is the environment's
+        raise EnvError(f"{name}: under jit and vmap it {fails(error)}") from error
     problems += flag_problems(task)
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(rollout.next_obs.features)):
         problems.append(f"an observation is not finite; {FIND}")

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rollax.blame import fails
 from rollax.envs.protocol import Envs
 from rollax.errors import EnvError, RollaxError
 from rollax.types import Array, Carry, EnvSpec, Key, Observation, Space, count_of
@@ -155,7 +156,7 @@ class Stepper:
         if isinstance(answer, RollaxError):
             raise answer
         if isinstance(answer, BaseException):
-            raise EnvError(f"{self.name} fails with {type(answer).__name__}: {answer}") from answer
+            raise EnvError(f"{self.name} {fails(answer)}") from answer
         return answer
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollax import settings as named
+from rollax.blame import fails, told
 from rollax.envs import atari
 from rollax.envs import gymnasium as gymnasium_envs
 from rollax.envs.adapters import to_task
@@ -102,15 +103,15 @@ def _gymnax(name: str) -> tuple[Any, Any]:
     try:
         return gymnax.make(name)
     except Exception as error:
-        raise EnvError(f"{name} cannot be made: {type(error).__name__}: {error}") from error
+        raise EnvError(f"{name} cannot be made: {told(error)}") from error
 
 
 def _import(name: str) -> tuple[Any, Any]:
     make_env = named.find("env", name)
     try:
         made = make_env()
-    except Exception as error:
-        raise EnvError(f"{name} fails with {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise EnvError(f"{name} {fails(error)}") from error
     if isinstance(made, tuple):
         if len(made) != 2:
             raise EnvError(f"{name} must return an environment, or an environment and its parameters")

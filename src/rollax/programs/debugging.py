@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import checkify
 
-import rollax
+from rollax.blame import frames_of, is_ours, short, users_frame
 from rollax.envs.protocol import Step, Task
 from rollax.errors import EnvError, NumericError, RollaxError
 from rollax.experiment.experiment import Experiment
@@ -25,7 +25,6 @@ from rollax.programs.program import nbytes
 from rollax.types import Array, Key, Observation
 
 SITE = "environment"  # how a check of it is known
-OWN_SOURCE = Path(rollax.__file__).parent
 ENVIRONMENT_CHECKS = checkify.float_checks | checkify.index_checks
 CHUNK_CHECKS = checkify.float_checks | checkify.user_checks
 
@@ -257,7 +256,7 @@ def check_keys(loop: Loop, keys: Key, hparams: Any) -> None:
                 jax.jit(chunk, static_argnums=1).trace(state, learn)
         except jax.errors.KeyReuseError as error:
             frames = frames_of(error)
-            kind = EnvError if own_frame(frames) else RollaxError
+            kind = EnvError if users_frame(frames) else RollaxError
             text = str(error).splitlines()[0].rstrip(".:")
             raise kind(f"--debug-key-reuse: {text}{at(frames)}; split the key, and use each part once") from error
 
@@ -267,42 +266,10 @@ def is_nan_error(error: Exception) -> bool:
     return isinstance(error, FloatingPointError) or type(error).__name__ == "InternalFloatingPointError"
 
 
-def frames_of(error: BaseException) -> list[traceback.FrameSummary]:
-    """Where an error and those behind it come from, the innermost last."""
-    found: list[traceback.FrameSummary] = []
-    current: BaseException | None = error
-    while current is not None:
-        found += traceback.extract_tb(current.__traceback__)
-        current = current.__cause__ or current.__context__
-    return found
-
-
-def own_frame(frames: Iterable[traceback.FrameSummary]) -> traceback.FrameSummary | None:
-    """The innermost line that belongs neither to a package nor to this library."""
-    theirs = [frame for frame in frames if "site-packages" not in frame.filename and Path(frame.filename).exists()]
-    outside = [frame for frame in theirs if not Path(frame.filename).is_relative_to(OWN_SOURCE)]
-    below = [
-        frame for index, frame in enumerate(theirs) if frame in outside and any_inside(theirs[:index])
-    ]  # those above the library only called it
-    return below[-1] if below else None
-
-
-def any_inside(frames: list[traceback.FrameSummary]) -> bool:
-    return any(Path(frame.filename).is_relative_to(OWN_SOURCE) for frame in frames)
-
-
 def at(frames: Iterable[traceback.FrameSummary]) -> str:
     """As in ` at my_env.py:42 (step)`: the innermost line of the user's, else of the library's, else nothing."""
     frames = list(frames)
-    inside = [frame for frame in frames if Path(frame.filename).is_relative_to(OWN_SOURCE)]
+    inside = [frame for frame in frames if is_ours(frame.filename)]
     inside = [frame for frame in inside if Path(frame.filename) != Path(__file__)]
-    frame = own_frame(frames) or (inside[-1] if inside else None)
+    frame = users_frame(frames) or (inside[-1] if inside else None)
     return f" at {short(frame.filename)}:{frame.lineno} ({frame.name})" if frame else ""
-
-
-def short(path: str) -> str:
-    """A path as short as it can be found by: from the working directory, or from the package on."""
-    for base in (Path.cwd(), OWN_SOURCE.parent):
-        if Path(path).is_relative_to(base):
-            return str(Path(path).relative_to(base))
-    return path

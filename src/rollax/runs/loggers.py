@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from rollax.blame import told, users_line
 from rollax.errors import ConfigError, warn
 from rollax.runs.files import write_text
 from rollax.runs.folder import RunFolder
@@ -71,13 +72,13 @@ class Loggers:
     def attempt(self, name: str, action: Callable[[], None]) -> None:
         try:
             action()
-        except Exception as error:  # whatever it is, it is not the run's
+        except (Exception, SystemExit) as error:  # whatever it is, it is not the run's
             failed = self.running.pop(name, None)
             if failed is not None:
-                with suppress(Exception):
+                with suppress(Exception, SystemExit):
                     failed.close("failed")
-            reason = (str(error).splitlines() or [""])[0]
-            warn(f"{name} has failed and is left out from here on; the run goes on: {type(error).__name__}: {reason}")
+            reason = users_line(error) or told(error)
+            warn(f"{name} has failed and is left out from here on; the run goes on: {reason}")
 
 
 class OwnFunction:
