@@ -74,7 +74,7 @@ def starting_experiment(agent: str | None, flags: Sequence[str]) -> Any:
     """What the flags will change: a configuration file, or the preset of the agent in its environment."""
     from rollax.experiment.experiment import MAIN_AGENT, MAIN_ENV, MAIN_SEEDS, from_json, make_experiment, with_values
     from rollax.experiment.parts import PARTS
-    from rollax.runs.files import read_json
+    from rollax.runs.reader import read_json
 
     ahead = dict(values_ahead(flags))
     parts = {name: value for name, value in ahead.items() if name.split(".")[-1] in PARTS}
@@ -82,7 +82,7 @@ def starting_experiment(agent: str | None, flags: Sequence[str]) -> Any:
     if config:
         if ahead.get("preset"):
             raise ConfigError("preset does not go with config, which holds every setting already; leave one out")
-        loaded = from_json(read_json(Path(config), f"config={config} does not exist"))
+        loaded = from_json(read_json(Path(config), f"config={config} does not exist", fail=ConfigError, links=True))
         if agent is not None and agent != loaded.agent:
             raise ConfigError(f"agent={agent!r} is not that of {config}, which is {loaded.agent!r}; leave it out")
         return with_values(loaded, parts)

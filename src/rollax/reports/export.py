@@ -32,8 +32,8 @@ from rollax.experiment.tree import to_json
 from rollax.programs.evaluate import Evaluation, Evaluator
 from rollax.programs.loop import leaf_name
 from rollax.runs.checkpoint import digest, flatten
-from rollax.runs.files import read_json
 from rollax.runs.folder import RunFolder
+from rollax.runs.reader import read_json
 from rollax.runs.result import Policy, Result
 from rollax.runs.tables import episode_statistics
 from rollax.types import Array, Decision, Key, Observation

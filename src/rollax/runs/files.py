@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-
-from rollax.errors import ConfigError
 
 EVALUATION_COLUMNS = (
     "step", "member", "seed", "episodes", "truncated",
@@ -63,17 +60,6 @@ def write_text(path: Path, text: str) -> None:
     flush(aside)
     aside.replace(path)
     flush(path.parent)
-
-
-def read_json(path: Path, missing: str) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise ConfigError(missing) from error
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} is no valid JSON: {error}") from error
 
 
 def flush(path: Path) -> None:

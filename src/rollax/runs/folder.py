@@ -10,9 +10,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rollax.errors import CheckpointError, ConfigError, warn
+from rollax.errors import CheckpointError, ConfigError, RollaxError, warn
+from rollax.experiment.experiment import Experiment, from_json
 from rollax.runs import checkpoint
-from rollax.runs.files import read_json, write_text
+from rollax.runs.files import write_text
+from rollax.runs.reader import kind_of, read_json
 
 
 class RunFolder:
@@ -49,8 +51,20 @@ class RunFolder:
         if self.writes:
             write_text(self.config, json.dumps(config, indent=1) + "\n")
 
-    def read_config(self) -> dict[str, Any]:
+    def read_config(self) -> Any:
+        """The data of config.json.  ConfigError where this is no run folder at all."""
+        if kind_of(self.checkpoints) and not kind_of(self.config):
+            raise CheckpointError(f"{self.config} is missing; a checkpoint's meta.json holds a copy, as `config`")
         return read_json(self.config, f"{self.path} is no run folder: it has no config.json")
+
+    def read_experiment(self) -> Experiment:
+        """What was run.  CheckpointError with the file where the configuration is none."""
+        try:
+            return from_json(self.read_config())
+        except ConfigError as error:
+            if not kind_of(self.config):
+                raise
+            raise CheckpointError("\n".join(f"{self.config}: {line}" for line in error.problems)) from error
 
     def read_summary(self) -> dict[str, Any]:
         return read_json(self.summary, f"{self.path} has no summary.json: the run never started")
@@ -60,7 +74,7 @@ class RunFolder:
         try:
             summary = self.read_summary()
             return summary if summary["status"] in ("finished", "failed") else None
-        except (ConfigError, KeyError, TypeError):
+        except (RollaxError, KeyError, TypeError):
             return None
 
     def read_table(self, path: Path) -> list[dict[str, str]]:

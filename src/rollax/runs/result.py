@@ -15,7 +15,7 @@ import numpy as np
 from rollax.agents.base import Agent, AgentDecider, Learner
 from rollax.envs.protocol import Envs, play_envs
 from rollax.errors import CheckpointError, ConfigError
-from rollax.experiment.experiment import Experiment, from_json, population, with_values
+from rollax.experiment.experiment import Experiment, population, with_values
 from rollax.experiment.tree import leaves
 from rollax.programs.plan import Plan, make_plan
 from rollax.runs import checkpoint
@@ -111,7 +111,7 @@ class Result:
     @cached_property
     def experiment(self) -> Experiment:
         """What was run, from config.json."""
-        return from_json(RunFolder(self.run_dir).read_config())
+        return RunFolder(self.run_dir).read_experiment()
 
     @cached_property
     def curves(self) -> dict[str, np.ndarray]:
@@ -146,7 +146,7 @@ def evaluate_run(
     Where a score depends on more than the environment's name, each has the `protocol` beside it.
     """
     folder = RunFolder(run_dir)
-    experiment = from_json(folder.read_config())
+    experiment = folder.read_experiment()
     values: dict[str, Any] = {"eval_episodes": episodes}
     if epsilon is not None and any(leaf.name == "evaluation_epsilon" for leaf in leaves(experiment)):
         values["evaluation_epsilon"] = epsilon
@@ -199,7 +199,7 @@ def stored_params(path: Path, like: Params, *, best: bool) -> Params:
 def starting_weights(run_dir: str, members: int, like: Params) -> Params:
     """The best weights of another run: member by member, or those of its only member for all."""
     folder = RunFolder(run_dir)
-    theirs = len(population(from_json(folder.read_config())))
+    theirs = len(population(folder.read_experiment()))
     if theirs not in (1, members):
         raise ConfigError(f"init_from={run_dir} has {theirs} members; it needs 1 or {members}")
     path, _ = existing_checkpoint(folder)

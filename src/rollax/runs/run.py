@@ -13,7 +13,7 @@ import jax
 
 from rollax import __version__
 from rollax.errors import ConfigError, NumericError, ResourceError
-from rollax.experiment.experiment import Experiment, from_json
+from rollax.experiment.experiment import Experiment
 from rollax.experiment.tree import to_json
 from rollax.programs import cluster
 from rollax.programs.debugging import NO_DEBUG, Debug
@@ -95,7 +95,7 @@ def resume(
     console = Console(quiet or not folder.writes)
     folder.read_config()
     with Lock(folder):
-        experiment = from_json(folder.read_config())
+        experiment = folder.read_experiment()
         ended = folder.outcome()
         if ended and (steps is None or steps <= experiment.steps):
             console.say(f"The run in {folder.path} has {ended['status']} at step {ended['total_steps']:,}.")

@@ -12,7 +12,7 @@ import numpy as np
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, with_values
 from rollax.experiment.tree import Leaf, leaves, named, places, shortest_names, unknown
-from rollax.runs.files import read_json
+from rollax.runs.reader import read_json
 
 Kind = Literal["uniform", "log", "int", "choice"]
 KINDS = typing.get_args(Kind)
@@ -76,7 +76,7 @@ def read_space(experiment: Experiment, searches: typing.Sequence[str], path: str
     """The space of `name=kind:...` texts, or of a JSON file with such texts by name.  Raises ConfigError."""
     texts: dict[str, str] = {}
     if path:
-        data = read_json(Path(path), f"space={path} does not exist")
+        data = read_json(Path(path), f"space={path} does not exist", fail=ConfigError, links=True)
         if not isinstance(data, dict):
             raise ConfigError(f'space={path} must be an object such as {{"learning_rate": "log:1e-4:1e-2"}}')
         texts |= {str(name): str(text) for name, text in data.items()}
