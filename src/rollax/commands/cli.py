@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from typing import NamedTuple
 
-from rollax.blame import blamed
-from rollax.errors import INTERRUPTED, ConfigError, RollaxError, did_you_mean
+from rollax.commands.failures import TRACEBACK, TRACEBACK_HELP, check_xla_flags, explained, is_ours
+from rollax.errors import INTERRUPTED, ConfigError, did_you_mean
 
 
 class Command(NamedTuple):
@@ -79,29 +80,39 @@ def usage() -> str:
             "",
             "`rollax COMMAND --help` explains a command, `rollax train AGENT --help` the agent's settings with",
             "their defaults, `--help-all` also the rare ones. `rollax --version` tells the version.",
+            TRACEBACK_HELP,
         ]
     )
 
 
 def run_command(name: str, arguments: list[str]) -> int:
-    """Runs one command and returns its exit code; an error is one line each."""
+    """Runs one command and returns its exit code; whatever is raised becomes a line for each problem."""
     try:
         if name not in COMMANDS:
             raise ConfigError(f"{name!r} is no command; {did_you_mean(name, COMMANDS)}")
-        return COMMANDS[name](arguments)
-    except RollaxError as error:
-        for line in str(error).splitlines():
-            print(f"rollax: {line}", file=sys.stderr)
-        return error.exit_code
+        check_xla_flags()
+        return COMMANDS[name]([word for word in arguments if word != TRACEBACK])
     except KeyboardInterrupt:
         print("rollax: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (Exception, SystemExit) as error:
-        answer = blamed(error)
-        if answer is None:
+    except BaseException as error:
+        if isinstance(error, SystemExit) and is_ours(error):
             raise
-        print(f"rollax: {answer}", file=sys.stderr)
+        if isinstance(error, BrokenPipeError) and reader_is_gone():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        if TRACEBACK in arguments:
+            traceback.print_exception(error)
+        answer = explained(error)
+        for line in str(answer).splitlines():
+            print(f"rollax: {line}", file=sys.stderr)
         return answer.exit_code
+
+
+def reader_is_gone() -> bool:
+    """Whether nobody reads what is printed, as after `| head`; another pipe may break too, which is a failure."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    return False

@@ -9,6 +9,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+from rollax.commands.failures import TRACEBACK_HELP
 from rollax.settings import About
 
 # The order of the groups; those of a user's own come after the agent's.
@@ -78,7 +79,7 @@ def help_text(program: str, text: str, flags: Sequence[Flag], *, everything: boo
         lines += [line for flag in groups[group] for line in flag_lines(flag, width)]
     if len(seen) < len(flags):
         lines += ["", *textwrap.wrap(f"--help-all shows {len(flags) - len(seen)} more flags.", width)]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", TRACEBACK_HELP])
 
 
 def flag_lines(flag: Flag, width: int) -> list[str]:

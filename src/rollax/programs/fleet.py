@@ -6,6 +6,7 @@ Nobody waits for anybody, so a run does not repeat, and what is resumed is the l
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -22,7 +23,7 @@ import numpy as np
 
 from rollax.agents.base import Agent, Learner
 from rollax.agents.dqn import DQN, DQNConfig
-from rollax.errors import ConfigError, warn
+from rollax.errors import ConfigError, ResourceError, warn
 from rollax.experiment.experiment import Experiment, population
 from rollax.experiment.tree import to_json
 from rollax.memory.prioritized import PrioritizedReplay
@@ -123,6 +124,7 @@ class Fleet:
     """All processes but the learner's."""
 
     def __init__(self, experiment: Experiment):
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what it cannot do is raised, and said once
         try:
             import ray
         except ModuleNotFoundError:
@@ -130,7 +132,7 @@ class Fleet:
         self.ray, loop, choices = ray, experiment.loop, cast(DQNConfig, experiment.choices)
         with warnings.catch_warnings(), listening_as_before():
             warnings.filterwarnings("ignore", message="os.fork")  # Ray's processes are programs of their own at once
-            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            start_ray(ray)
         own = {"runtime_env": {"env_vars": {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}}}
         capacity = choices.replay.capacity // loop.replay_shards
         exponent = float(experiment.hparams.priority_exponent)
@@ -164,6 +166,14 @@ class Fleet:
 
     def close(self) -> None:
         self.ray.shutdown()
+
+
+def start_ray(ray: Any) -> None:
+    try:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:  # it has no class of its own for this
+        reason = next(iter(str(error).splitlines()), "")
+        raise ResourceError(f"Ray cannot start, which runs the actors: {type(error).__name__}: {reason}") from error
 
 
 @contextmanager

@@ -1,0 +1,118 @@
+"""What any failure means to a person: one line and an exit code, from whatever was raised.  Nothing heavy is imported."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import traceback
+from typing import Any
+
+from rollax.errors import ConfigError, EnvError, ResourceError, RollaxError
+
+TRACEBACK = "--traceback"
+TRACEBACK_HELP = f"{TRACEBACK} after any command shows where an error came from."
+LONGEST = 300  # characters of a message that is not ours
+# Parses the variable as JAX will, which ends the process where it cannot; nothing else of JAX is started.
+PARSE_XLA_FLAGS = "import jaxlib._jax as jax; jax.CompileOptions()"
+
+
+def explained(error: BaseException) -> RollaxError:
+    """The error of ours that says in one line what this one means; itself where it is one of ours."""
+    raised_by_ray = comes_from(error, "ray")
+    if raised_by_ray and isinstance(cause := getattr(error, "cause", None), Exception):
+        return explained(cause)  # what an actor could not cope with
+    if isinstance(error, RollaxError):
+        return error
+    if isinstance(error, SystemExit):
+        return EnvError(f"{place_of(error)} ended the program with sys.exit({error.code!r}); return or raise instead")
+    if raised_by_ray:
+        return ResourceError(f"Ray failed, which runs the actors: {brief(error)}")
+    if comes_from(error, "jax", "jaxlib"):
+        return of_jax(error)
+    if isinstance(error, (RuntimeError, AssertionError)) and (reason := backend_failure()):
+        asked = os.environ.get("JAX_PLATFORMS", "")
+        fix = f" with JAX_PLATFORMS={asked}; leave it out for what is there" if asked else ""
+        return ResourceError(f"JAX cannot start its backend{fix}: {reason}")
+    if isinstance(error, MemoryError):
+        return ResourceError("the machine ran out of memory; `rollax plan` shows what a run needs")
+    if isinstance(error, RecursionError):
+        if passed_through(error, "json"):
+            return ConfigError("a JSON file is nested too deeply to be read; no file of rollax's own is")
+        return bug(error)
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename else ""
+        return ResourceError(f"{name}{error.strerror or brief(error)}")
+    return bug(error)
+
+
+def of_jax(error: BaseException) -> RollaxError:
+    """What an error of JAX's own means."""
+    text = str(error)
+    if "RESOURCE_EXHAUSTED" in text:
+        return ResourceError(f"the device ran out of memory: {brief(error)}; `rollax plan` shows what a run needs")
+    if type(error).__name__ == "JaxRuntimeError":
+        return ResourceError(f"the device failed: {brief(error)}")
+    return bug(error)
+
+
+def bug(error: BaseException) -> RollaxError:
+    """For what nobody expected."""
+    return RollaxError(f"a bug in rollax, please report it: {brief(error)}; {TRACEBACK} shows where")
+
+
+def brief(error: BaseException) -> str:
+    """An exception in one line: its type, and the first line of what it says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+
+
+def comes_from(error: BaseException, *packages: str) -> bool:
+    """Whether the class of an exception, or one that it is made of, belongs to one of these packages."""
+    return any(kind.__module__.split(".")[0] in packages for kind in type(error).__mro__)
+
+
+def passed_through(error: BaseException, module: str) -> bool:
+    """Whether a function of that module, or of one in that package, was running."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(f"{frame.f_globals.get('__name__', '')}.".startswith(f"{module}.") for frame, _ in frames)
+
+
+def backend_failure() -> str:
+    """Why JAX cannot start, found by trying; empty where it can, or nobody asked it to."""
+    jax: Any = sys.modules.get("jax")
+    if jax is None:
+        return ""
+    try:
+        jax.default_backend()
+    except AssertionError:
+        return "there is no plugin for it"
+    except RuntimeError as error:
+        return brief(error)
+    return ""
+
+
+def place_of(error: BaseException) -> str:
+    """File and line at which it was raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{os.path.relpath(frame.filename)}:{frame.lineno}"
+
+
+def is_ours(end: SystemExit) -> bool:
+    """Whether a command itself wants to end here, as after its help."""
+    frames = [frame for frame, _ in traceback.walk_tb(end.__traceback__)]
+    return not frames or frames[-1].f_globals.get("__name__", "").startswith("rollax.")
+
+
+def check_xla_flags() -> None:
+    """Refuses a variable XLA_FLAGS that XLA would end the process for, in another process that it may end."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if not flags.strip() or "jax" in sys.modules:
+        return
+    tried = subprocess.run([sys.executable, "-c", PARSE_XLA_FLAGS], capture_output=True, text=True, check=False)
+    if tried.returncode == 0 or "parse_flags_from_env" not in tried.stderr:
+        return
+    reason = re.search(r"Unknown flags? in XLA_FLAGS: .*|Couldn't interpret value .*|Could not open file .*", tried.stderr)
+    raise ConfigError(f"XLA_FLAGS={flags!r} is not understood: {reason[0].rstrip('.') if reason else 'it is malformed'}")
