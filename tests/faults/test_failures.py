@@ -91,7 +91,9 @@ def test_every_command_takes_traceback(request, monkeypatch, command):
     monkeypatch.setitem(cli.COMMANDS, command, cli.Command("", "", "failing.command"))
     judge(request, ask(command, "word"), 1, "bug")
     shown = ask(command, "word", "--traceback")
-    assert shown.code == 1 and "Traceback" in shown.err and "in fail" in shown.err
+    assert shown.code == 1
+    assert "Traceback" in shown.err
+    assert "in fail" in shown.err
 
 
 def test_help_names_traceback():
@@ -137,5 +139,5 @@ def test_ray_that_cannot_start_is_said():
     def init(**_: object) -> None:
         raise ConnectionError("ray client\nmore")
 
-    with pytest.raises(ResourceError, match="Ray cannot start.*ray client$"):
+    with pytest.raises(ResourceError, match=r"Ray cannot start.*ray client$"):
         start_ray(SimpleNamespace(init=init))

@@ -1,4 +1,4 @@
-"""What any failure means to a person: one line and an exit code, from whatever was raised.  Nothing heavy is imported."""
+"""What any failure means to a person: one line and an exit code.  Nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -114,5 +114,5 @@ def check_xla_flags() -> None:
     tried = subprocess.run([sys.executable, "-c", PARSE_XLA_FLAGS], capture_output=True, text=True, check=False)
     if tried.returncode == 0 or "parse_flags_from_env" not in tried.stderr:
         return
-    reason = re.search(r"Unknown flags? in XLA_FLAGS: .*|Couldn't interpret value .*|Could not open file .*", tried.stderr)
-    raise ConfigError(f"XLA_FLAGS={flags!r} is not understood: {reason[0].rstrip('.') if reason else 'it is malformed'}")
+    said = re.search("(Unknown flag|Couldn't interpret value|Could not open file).*", tried.stderr)
+    raise ConfigError(f"XLA_FLAGS={flags!r} is not understood{f': {said[0]}'.rstrip('.') if said else ''}")
