@@ -8,7 +8,8 @@ import sys
 import traceback
 from typing import NamedTuple
 
-from rollax.commands.failures import TRACEBACK, TRACEBACK_HELP, check_xla_flags, explained, is_ours
+from rollax.blame import blamed
+from rollax.commands.failures import TRACEBACK, TRACEBACK_HELP, check_xla_flags, explained
 from rollax.errors import INTERRUPTED, ConfigError, did_you_mean
 
 
@@ -96,8 +97,8 @@ def run_command(name: str, arguments: list[str]) -> int:
         print("rollax: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BaseException as error:
-        if isinstance(error, SystemExit) and is_ours(error):
-            raise
+        if isinstance(error, SystemExit) and not blamed(error):
+            raise  # a command itself ends here, as after its help
         if isinstance(error, BrokenPipeError) and reader_is_gone():
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0

@@ -9,11 +9,11 @@ import sys
 import traceback
 from typing import Any
 
-from rollax.errors import ConfigError, EnvError, ResourceError, RollaxError
+from rollax.blame import blamed, told
+from rollax.errors import ConfigError, ResourceError, RollaxError
 
 TRACEBACK = "--traceback"
 TRACEBACK_HELP = f"{TRACEBACK} after any command shows where an error came from."
-LONGEST = 300  # characters of a message that is not ours
 # Parses the variable as JAX will, which ends the process where it cannot; nothing else of JAX is started.
 PARSE_XLA_FLAGS = "import jaxlib._jax as jax; jax.CompileOptions()"
 
@@ -25,10 +25,8 @@ def explained(error: BaseException) -> RollaxError:
         return explained(cause)  # what an actor could not cope with
     if isinstance(error, RollaxError):
         return error
-    if isinstance(error, SystemExit):
-        return EnvError(f"{place_of(error)} ended the program with sys.exit({error.code!r}); return or raise instead")
     if raised_by_ray:
-        return ResourceError(f"Ray failed, which runs the actors: {brief(error)}")
+        return ResourceError(f"Ray failed, which runs the actors: {told(error)}")
     if comes_from(error, "jax", "jaxlib"):
         return of_jax(error)
     if isinstance(error, (RuntimeError, AssertionError)) and (reason := backend_failure()):
@@ -37,36 +35,27 @@ def explained(error: BaseException) -> RollaxError:
         return ResourceError(f"JAX cannot start its backend{fix}: {reason}")
     if isinstance(error, MemoryError):
         return ResourceError("the machine ran out of memory; `rollax plan` shows what a run needs")
-    if isinstance(error, RecursionError):
-        if passed_through(error, "json"):
-            return ConfigError("a JSON file is nested too deeply to be read; no file of rollax's own is")
-        return bug(error)
-    if isinstance(error, OSError):
+    if isinstance(error, RecursionError) and passed_through(error, "json"):
+        return ConfigError("a JSON file is nested too deeply to be read; no file of rollax's own is")
+    if isinstance(error, OSError) and not blamed(error):
         name = f"{error.filename}: " if error.filename else ""
-        return ResourceError(f"{name}{error.strerror or brief(error)}")
-    return bug(error)
+        return ResourceError(f"{name}{error.strerror or told(error)}")
+    return blamed(error) or bug(error)
 
 
 def of_jax(error: BaseException) -> RollaxError:
     """What an error of JAX's own means."""
     text = str(error)
     if "RESOURCE_EXHAUSTED" in text:
-        return ResourceError(f"the device ran out of memory: {brief(error)}; `rollax plan` shows what a run needs")
+        return ResourceError(f"the device ran out of memory: {told(error)}; `rollax plan` shows what a run needs")
     if type(error).__name__ == "JaxRuntimeError":
-        return ResourceError(f"the device failed: {brief(error)}")
-    return bug(error)
+        return blamed(error) or ResourceError(f"the device failed: {told(error)}")
+    return blamed(error) or bug(error)
 
 
 def bug(error: BaseException) -> RollaxError:
     """For what nobody expected."""
-    return RollaxError(f"a bug in rollax, please report it: {brief(error)}; {TRACEBACK} shows where")
-
-
-def brief(error: BaseException) -> str:
-    """An exception in one line: its type, and the first line of what it says."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+    return RollaxError(f"a bug in rollax, please report it: {told(error)}; {TRACEBACK} shows where")
 
 
 def comes_from(error: BaseException, *packages: str) -> bool:
@@ -90,20 +79,8 @@ def backend_failure() -> str:
     except AssertionError:
         return "there is no plugin for it"
     except RuntimeError as error:
-        return brief(error)
+        return told(error)
     return ""
-
-
-def place_of(error: BaseException) -> str:
-    """File and line at which it was raised."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{os.path.relpath(frame.filename)}:{frame.lineno}"
-
-
-def is_ours(end: SystemExit) -> bool:
-    """Whether a command itself wants to end here, as after its help."""
-    frames = [frame for frame, _ in traceback.walk_tb(end.__traceback__)]
-    return not frames or frames[-1].f_globals.get("__name__", "").startswith("rollax.")
 
 
 def check_xla_flags() -> None:

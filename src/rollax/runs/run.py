@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from rollax import __version__
+from rollax.blame import users_line
 from rollax.errors import ConfigError, NumericError, ResourceError
 from rollax.experiment.experiment import Experiment
 from rollax.experiment.tree import to_json
@@ -290,4 +291,6 @@ def resources(folder: RunFolder) -> Generator[None]:
             raise
         raise ResourceError(f"the device ran out of memory: {str(error).splitlines()[0]}") from error
     except OSError as error:
+        if users_line(error):
+            raise
         raise ResourceError(f"{folder.path} cannot be written: {error.strerror or error}") from error
