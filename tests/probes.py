@@ -263,6 +263,11 @@ def nan_observations() -> Breaks:
     return Breaks(what="observation")
 
 
+def nan_scores() -> Breaks:
+    """Only who plays a long episode meets a NaN."""
+    return Breaks(what="reward", after=100)
+
+
 @dataclass(frozen=True)
 class NanAtOnce(Probe):
     """Shows NaN from the first reset on."""

@@ -71,7 +71,7 @@ def test_an_actor_sends_every_transition_once():
     sent = []
     for number in range(12):
         key = jax.random.fold_in(actor.key, number)
-        actor.memory, actor.envs, batch, priority, _ = actor.program(actor.learner, actor.memory, actor.envs, key)
+        actor.memory, actor.envs, batch, priority, *_ = actor.program(actor.learner, actor.memory, actor.envs, key)
         sent.append((jax.tree.map(np.asarray, batch), np.asarray(priority)))
     complete = sent[2:]  # after that every window was there
     obs = np.concatenate([batch.obs.features.reshape(4, 2, 4) for batch, _ in complete])  # [T, B, 4]

@@ -33,6 +33,7 @@ class Notes(NamedTuple):
     version: int  # of the weights that it acted with
     steps: int
     episodes: tuple[float, float, float]  # that ended: count, returns, lengths
+    cause: int  # what is wrong with this or an earlier rollout, as in `Health`; 0 for nothing
 
 
 class Totals(NamedTuple):
@@ -41,6 +42,7 @@ class Totals(NamedTuple):
     steps: int
     episodes: tuple[float, float, float]
     version: int  # of the newest weights that a rollout came from
+    cause: int  # what was wrong first with a rollout, as in `Health`; 0 for nothing
 
 
 def epsilon_of(actor: int, actors: int) -> float:
@@ -78,8 +80,11 @@ class Actor:
 
     def collect(
         self, learner: Any, memory: RingState, envs: Envs, key: Key
-    ) -> tuple[RingState, Envs, Batch, Array, tuple[Array, ...]]:
-        """A rollout further: the transitions that it completed `[T * B, ...]`, their priorities, the episodes' sums."""
+    ) -> tuple[RingState, Envs, Batch, Array, tuple[Array, ...], Array]:
+        """A rollout further: the transitions that it completed `[T * B, ...]`, their priorities, the episodes' sums.
+
+        At last what is wrong with the rollout, as in `Health`.
+        """
         spec, act_key, judge_key = self.agent.spec, *jax.random.split(key)
         envs, rollout, episodes = self.loop.collect(learner, envs, act_key)
         memory = self.agent.remember(memory, rollout)
@@ -92,6 +97,7 @@ class Actor:
             batch,
             self.agent.bellman_error(learner.params, learner, batch, judge_key).priority,
             episodes,
+            self.loop.cause(learner, rollout, jnp.float32(0)),
         )
 
     def run(self, board: Any, shard: Any) -> None:
@@ -99,18 +105,20 @@ class Actor:
         import ray
 
         ray.get(board.arrived.remote())
-        rollouts, version, sent = 0, -1, []
+        rollouts, version, sent, wrong = 0, -1, [], 0
         while True:
             if newer := ray.get(board.newer.remote(version)):
                 version, params = newer
                 self.learner = self.agent.with_weights(self.learner, jax.tree.map(jnp.asarray, params))
             key = jax.random.fold_in(self.key, rollouts)
-            self.memory, self.envs, batch, priority, episodes = self.program(self.learner, self.memory, self.envs, key)
-            rollouts += 1
+            self.memory, self.envs, batch, priority, episodes, cause = self.program(
+                self.learner, self.memory, self.envs, key
+            )
+            rollouts, wrong = rollouts + 1, wrong or int(cause)
             if rollouts * self.length < self.length + self.ring.n_step:
                 continue  # the first windows are not complete
             count, returns, lengths = (float(total) for total in episodes)
-            notes = Notes(version, self.agent.spec.steps_per_iteration, (count, returns, lengths))
+            notes = Notes(version, self.agent.spec.steps_per_iteration, (count, returns, lengths), wrong)
             sent.append(shard.add.remote(jax.tree.map(np.asarray, batch), np.asarray(priority), notes))
             while len(sent) > UNANSWERED:
                 ray.get(sent.pop(0))
@@ -121,7 +129,7 @@ class Shard:
 
     def __init__(self, capacity: int, exponent: float, seed: int):
         self.replay = FlatReplay(capacity, exponent, seed)
-        self.totals = Totals(0, (0.0, 0.0, 0.0), -1)
+        self.totals = Totals(0, (0.0, 0.0, 0.0), -1, 0)
 
     def add(self, batch: Any, priority: np.ndarray, notes: Notes) -> None:
         self.replay.add(batch, priority)
@@ -129,7 +137,7 @@ class Shard:
         count, returns, lengths = np.add(total.episodes, notes.episodes).tolist()
         version = max(total.version, notes.version)
         steps = total.steps + notes.steps
-        self.totals = Totals(steps, (count, returns, lengths), version)
+        self.totals = Totals(steps, (count, returns, lengths), version, total.cause or notes.cause)
 
     def draw(self, least: int, count: int, batch_size: int, importance_exponent: float) -> tuple[Draw | None, Totals]:
         """Batches, once there are so many transitions, and what has been seen so far."""

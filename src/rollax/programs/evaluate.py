@@ -79,11 +79,20 @@ class Evaluator:
 
 
 def keep_best(best: Best, learner: Learner, result: Evaluation) -> Best:
-    """The better of the best weights so far and these; the later of equals."""
+    """The better of the best weights so far and these; the later of equals.
+
+    Neither weights nor a score that are not finite are ever the best.
+    """
     score = jnp.mean(result.returns, axis=-1)
-    better = score >= best.score
+    better = (score >= best.score) & jnp.isfinite(score) & finite_members(learner.params)
 
     def choose(new: Array, old: Array) -> Array:
         return jnp.where(better.reshape(better.shape + (1,) * (new.ndim - 1)), new, old)
 
     return Best(jnp.where(better, score, best.score), jax.tree.map(choose, learner.params, best.params))
+
+
+def finite_members(params: Params) -> Array:
+    """`[members]`: whether all weights of each are finite."""
+    leaves = [jnp.isfinite(leaf).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(params)]
+    return jnp.all(jnp.stack([jnp.all(leaf, axis=1) for leaf in leaves]), axis=0)

@@ -214,6 +214,7 @@ class ActorsRunning(Running):
         self.totals: dict[int, Totals] = {}  # of each shard, since it began
         self.ended = np.zeros(3)  # episodes that lost shards had seen
         self.losses: list[float] = []
+        self.cause = 0  # what is wrong with what came from the actors, or was made of it, as in `Health`
         self.memory_bytes = nbytes(program.shapes(keys, hparams))
         self.compile_seconds = time.perf_counter() - began
 
@@ -247,33 +248,44 @@ class ActorsRunning(Running):
         least = max(self.experiment.loop.warm_up_steps // len(fleet.shards), batch_size)
         return shard, fleet.shards[shard].draw.remote(least, TOGETHER, batch_size, exponent)
 
-    def lessons(self, learner: Any, samples: Sample, key: Any) -> tuple[Any, Any, Any]:
-        """Gradient steps with samples `[count, batch, ...]`: the learner, priorities and losses of each."""
+    def lessons(self, learner: Any, samples: Sample, key: Any) -> tuple[Any, Any, Any, Any]:
+        """Gradient steps with samples `[count, batch, ...]`: the learner, priorities and losses of each.
+
+        At last what is wrong with them, as in `Health`; the learner is then as it was before.
+        """
 
         def update(learner: Any, own: tuple[Sample, Any]) -> tuple[Any, tuple]:
             learner, priority, metrics = self.agent.improve(learner, *own)
             return learner, (priority, metrics["loss"])
 
-        learner, (priority, loss) = jax.lax.scan(update, learner, (samples, jax.random.split(key, TOGETHER)))
-        return learner, priority, loss
+        after, (priority, loss) = jax.lax.scan(update, learner, (samples, jax.random.split(key, TOGETHER)))
+        cause = self.program.loop.cause(after, samples.batch, loss)
+        kept = jax.tree.map(lambda new, old: jax.lax.select(cause == 0, new, old), after, learner)
+        return kept, priority, loss, cause
 
     def advance_to(self, state: ActorsState, stop: int) -> Chunk:
         """Learns until the actors have taken the steps of that iteration, or the caller should hear of it."""
         fleet = self.fleet = self.fleet or self.start(state)
         windows: list[Window] = []
         log, total, began = self.program.schedule.log, self.program.schedule.total, time.monotonic()
-        while self.iteration < stop and time.monotonic() - began < PATIENCE:
+        while self.iteration < stop and not self.cause and time.monotonic() - began < PATIENCE:
             fleet.look_after()
             shard, future = self.pending.popleft()
             self.pending.append(self.request(fleet, shard))
             drawn, totals = fleet.ray.get(future)
             self.count(shard, totals)
+            if totals.cause:
+                self.cause = totals.cause
+                break
             if drawn is None:
                 time.sleep(0.02)
                 continue
             key = jax.random.fold_in(state.key[0], self.updates)
             samples = Sample(jax.tree.map(jnp.asarray, drawn.batch), jnp.asarray(drawn.weight), ())
-            self.learner, priority, loss = self.learn(self.learner, samples, key)
+            self.learner, priority, loss, cause = self.learn(self.learner, samples, key)
+            self.cause = int(cause)
+            if self.cause:
+                break
             self.losses += np.asarray(loss).tolist()
             self.updates += TOGETHER
             fleet.shards[shard].reprioritize.remote(drawn.handle, np.asarray(priority))
@@ -284,7 +296,9 @@ class ActorsRunning(Running):
         if reached >= total and reached > self.tally.iteration:
             windows.append(self.window(fleet))
         learner = jax.tree.map(lambda leaf: leaf[None], self.learner)
-        counted = {"iteration": jnp.int32(reached), "updates": jnp.int32(self.updates)}
+        counted: dict[str, Any] = {"iteration": jnp.int32(reached), "updates": jnp.int32(self.updates)}
+        if self.cause:
+            counted["health"] = Health(jnp.full(1, self.cause, jnp.int32), jnp.full(1, max(reached - 1, 0), jnp.int32))
         return Chunk(state._replace(learner=learner, **counted), windows, reached)
 
     def judged(self, learner: Any, keys: Key, iteration: Any, best: Best) -> tuple[Evaluation, Best]:

@@ -119,20 +119,24 @@ class Loop:
 
     def examine(self, state: TrainState, learner: Learner, rollout: Transition, metrics: Metrics) -> Health:
         """The member's health after this iteration: what came first stays."""
-        seen = _floats((rollout.obs.features, rollout.next_obs.features))
-        tensors = [*stuck(rollout.obs), rollout.reward, *seen, metrics["loss"], *jax.tree.leaves(learner.params)]
-        # One reduction for each: the largest of a tensor with a NaN in it is NaN, which is below nothing.
-        broken = jnp.stack([~(jnp.max(jnp.abs(tensor)) < jnp.inf) for tensor in tensors])
-        broken = max_over(self.agent.spec, broken.astype(jnp.int32)) > 0
-        cause = jnp.where(jnp.any(broken), 1 + jnp.argmax(broken), 0).astype(jnp.int32)
+        cause = self.cause(learner, rollout, metrics["loss"])
         well = state.health.cause == 0
         return Health(
             cause=jnp.where(well, cause, state.health.cause),
             iteration=jnp.where(well & (cause > 0), state.iteration, state.health.iteration),
         )
 
+    def cause(self, learner: Learner, rollout: Any, loss: Array) -> Array:
+        """What is wrong with these, as in `Health`.  The rollout may be a batch of a replay as well."""
+        seen = _floats((rollout.obs.features, rollout.next_obs.features))
+        tensors = [*stuck(rollout.obs), rollout.reward, *seen, loss, *jax.tree.leaves(learner.params)]
+        # One reduction for each: the largest of a tensor with a NaN in it is NaN, which is below nothing.
+        broken = jnp.stack([~(jnp.max(jnp.abs(tensor)) < jnp.inf) for tensor in tensors])
+        broken = max_over(self.agent.spec, broken.astype(jnp.int32)) > 0
+        return jnp.where(jnp.any(broken), 1 + jnp.argmax(broken), 0).astype(jnp.int32)
+
     def watched(self, learner: Learner) -> list[str]:
-        """What `examine` looks at, by name."""
+        """What `cause` looks at, by name."""
         params = [f"weights {leaf_name(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(learner.params)]
         features, legal = self.task.observation
         mask = [] if legal is None else [LEGAL]

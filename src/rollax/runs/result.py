@@ -205,6 +205,8 @@ def starting_weights(run_dir: str, members: int, like: Params) -> Params:
     path, _ = existing_checkpoint(folder)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((theirs, *leaf.shape[1:]), leaf.dtype), like)
     params = stored_params(path, shapes, best=True)
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
+        raise CheckpointError(f"init_from={run_dir}: the weights in {path} are not all finite; begin from another run")
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (members, *leaf.shape[1:])), params)
 
 

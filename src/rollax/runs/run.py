@@ -36,6 +36,7 @@ from rollax.runs.session import (
     Times,
     announce,
     draw_curve,
+    finite_scores,
     note_failures,
     show_members,
     show_progress,
@@ -218,7 +219,8 @@ def advance(session: Session, running: Running, state: Any, best: Best, caught: 
         crossed = iteration // schedule.evaluation > before // schedule.evaluation
         if iteration >= schedule.total or (crossed and iteration > schedule.warm_up):
             result, best = running.evaluate(state, best)
-            session.add_evaluations(tables.evaluation_rows(plan, result, step, session.failed))
+            rows = tables.evaluation_rows(plan, result, step, session.failed)
+            session.add_evaluations(finite_scores(session, rows))
         show_progress(session, iteration, pace[learning])
         if waited >= plan.experiment.record.checkpoint_seconds:
             save(session, state, best, step)

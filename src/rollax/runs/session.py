@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -168,6 +169,19 @@ def note_failures(session: Session, state: Any) -> None:
                 f"member {member} (seed {seed}) stopped at step {failure['step']:,}: {failure['tensor']} not finite; "
                 "its last finite weights are kept and the others go on"
             )
+
+
+def finite_scores(session: Session, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of an evaluation whose returns are finite; a member with other returns has failed."""
+    for row in rows:
+        if not math.isfinite(row["return_mean"]):
+            member, step = row["member"], row["step"]
+            session.failed[member] = {"step": step, "tensor": "returns of the evaluation"}
+            warn(
+                f"member {member} (seed {row['seed']}) failed at step {step:,}: "
+                "returns of the evaluation not finite; the others go on"
+            )
+    return [row for row in rows if row["member"] not in session.failed]
 
 
 def tell_concerns(session: Session, rows: list[dict[str, Any]]) -> None:
