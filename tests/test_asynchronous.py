@@ -68,6 +68,7 @@ def experiment(**values):
 def test_an_actor_sends_every_transition_once():
     """In order and without a gap: the first observation of each window is the next step's of the one before."""
     actor = Actor(to_json(experiment()), 1)
+    actor.begin(0, 1)
     sent = []
     for number in range(12):
         key = jax.random.fold_in(actor.key, number)

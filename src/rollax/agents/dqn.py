@@ -231,8 +231,13 @@ class DQN(QLearner):
 
         return jax.vmap(draw)(jnp.arange(self.updates), keys)  # four times as fast as one by one
 
-    def improve(self, learner: DQNLearner, sample: Sample, key: Key) -> tuple[DQNLearner, Array, Metrics]:
-        """The learner after a gradient step, and how wrong it was about each of the sample."""
+    def improve(
+        self, learner: DQNLearner, sample: Sample, key: Key, env_steps: Array | None = None
+    ) -> tuple[DQNLearner, Array, Metrics]:
+        """The learner after a gradient step, and how wrong it was about each of the sample.
+
+        `env_steps` is where schedules stand, if others collect than who learns.
+        """
         hp = learner.hparams
 
         def objective(params: Params) -> tuple[Array, Array]:
@@ -241,7 +246,7 @@ class DQN(QLearner):
 
         (loss, priority), grads = jax.value_and_grad(objective, has_aux=True)(learner.params)
         loss, grads = mean_over(self.spec, (loss, grads))
-        params, opt_state = self.descend(learner, grads)
+        params, opt_state = self.descend(learner, grads, env_steps)
         count = learner.gradient_steps + 1
         step = hp.target.step_size(count, self.updates)
         target_params = optax.incremental_update(params, learner.target_params, step)

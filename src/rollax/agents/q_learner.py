@@ -111,11 +111,13 @@ class QLearner(Stepwise):
     def conclude(self, progress: Progress, lessons: Lessons, metrics: Metrics) -> tuple[Any, Any, Metrics]:
         return *progress, {**metrics, "epsilon": lessons.shared[1]}
 
-    def descend(self, learner: Any, grads: Params) -> tuple[Params, optax.OptState]:
-        """The weights and the optimizer's state after one step down the gradient."""
-        return apply_gradients(
-            self.config.optimizer, learner.hparams, self.env_steps(learner), grads, learner.opt_state, learner.params
-        )
+    def descend(self, learner: Any, grads: Params, env_steps: Array | None = None) -> tuple[Params, optax.OptState]:
+        """The weights and the optimizer's state after one step down the gradient.
+
+        `env_steps` is where schedules stand; None for what the learner itself has counted.
+        """
+        count = self.env_steps(learner) if env_steps is None else env_steps
+        return apply_gradients(self.config.optimizer, learner.hparams, count, grads, learner.opt_state, learner.params)
 
     @property
     def hides_nans(self) -> bool:

@@ -17,6 +17,7 @@ from rollax.experiment.experiment import Experiment, from_json, population
 from rollax.memory.ring import Batch, Ring
 from rollax.memory.rows import RingState
 from rollax.memory.uniform import UniformReplay
+from rollax.programs import streams
 from rollax.programs.flat_replay import Draw, FlatReplay
 from rollax.programs.learners import built_agent, keys_and_hparams, learner_spec
 from rollax.programs.loop import Loop
@@ -50,6 +51,11 @@ def epsilon_of(actor: int, actors: int) -> float:
     return BASE ** (1.0 + (POWER * actor / (actors - 1) if actors > 1 else 0.0))
 
 
+def mean_epsilon(actors: int) -> float:
+    """The share of random actions of all actors together: each collects as many steps as another."""
+    return sum(epsilon_of(actor, actors) for actor in range(actors)) / actors
+
+
 def own_share(experiment: Experiment, actor: int) -> Experiment:
     """What one actor runs: its part of the environments, and its own epsilon."""
     loop, choices = experiment.loop, cast(DQNConfig, experiment.choices)
@@ -73,10 +79,13 @@ class Actor:
         self.loop = Loop(self.agent, task, num_envs, self.length)
         keys, hparams = keys_and_hparams(experiment, population(experiment))
         self.ring: Ring = self.agent.buffer.ring
-        key, own = jax.random.fold_in(keys[0], actor), jax.tree.map(lambda leaf: leaf[0], hparams)
-        state = jax.jit(self.loop.init)(key, own)
-        self.learner, self.memory, self.envs, self.key = state.learner, state.memory, state.envs, state.key
+        self.root, self.hparams = streams.roots(keys[0]).loop, jax.tree.map(lambda leaf: leaf[0], hparams)
         self.program = jax.jit(self.collect, donate_argnums=(1, 2))
+
+    def begin(self, start: int, begun: int) -> None:
+        """New episodes, with keys that no other actor has, nor this one when it began before."""
+        state = jax.jit(self.loop.init)(streams.actor_key(self.root, start, begun), self.hparams)
+        self.learner, self.memory, self.envs, self.key = state.learner, state.memory, state.envs, state.key
 
     def collect(
         self, learner: Any, memory: RingState, envs: Envs, key: Key
@@ -104,13 +113,13 @@ class Actor:
         """For as long as the process lives."""
         import ray
 
-        ray.get(board.arrived.remote())
+        self.begin(*ray.get(board.arrived.remote()))
         rollouts, version, sent, wrong = 0, -1, [], 0
         while True:
             if newer := ray.get(board.newer.remote(version)):
                 version, params = newer
                 self.learner = self.agent.with_weights(self.learner, jax.tree.map(jnp.asarray, params))
-            key = jax.random.fold_in(self.key, rollouts)
+            key = streams.ITERATIONS.key(self.key, rollouts)
             self.memory, self.envs, batch, priority, episodes, cause = self.program(
                 self.learner, self.memory, self.envs, key
             )
@@ -127,7 +136,7 @@ class Actor:
 class Shard:
     """A part of the replay, in a process of its own."""
 
-    def __init__(self, capacity: int, exponent: float, seed: int):
+    def __init__(self, capacity: int, exponent: float, seed: list[int]):
         self.replay = FlatReplay(capacity, exponent, seed)
         self.totals = Totals(0, (0.0, 0.0, 0.0), -1, 0)
 
@@ -152,12 +161,14 @@ class Shard:
 class Board:
     """The newest weights, by version, for whoever has older ones."""
 
-    def __init__(self) -> None:
-        self.version, self.params, self.arrivals = -1, None, 0
+    def __init__(self, start: int) -> None:
+        """The run goes on after so many gradient steps."""
+        self.start, self.version, self.params, self.arrivals = start, -1, None, 0
 
-    def arrived(self) -> None:
-        """An actor begins, for the first time or again."""
+    def arrived(self) -> tuple[int, int]:
+        """An actor begins, for the first time or again: where the run went on, and how many began before."""
         self.arrivals += 1
+        return self.start, self.arrivals - 1
 
     def publish(self, version: int, params: Any) -> int:
         """Puts weights up; says how often actors have begun."""

@@ -21,7 +21,7 @@ class Draw(NamedTuple):
 class FlatReplay:
     """The newest `capacity` transitions, drawn in proportion to a power of their priorities."""
 
-    def __init__(self, capacity: int, exponent: float, seed: int):
+    def __init__(self, capacity: int, exponent: float, seed: int | list[int]):
         self.capacity, self.exponent = capacity, exponent
         self.random = np.random.default_rng(seed)
         self.rows: Any = None  # like a Batch, each leaf [capacity, ...]

@@ -28,7 +28,8 @@ from rollax.experiment.experiment import Experiment, population
 from rollax.experiment.tree import to_json
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Sample
-from rollax.programs.actors import Actor, Board, Shard, Totals, remote
+from rollax.programs import streams
+from rollax.programs.actors import Actor, Board, Shard, Totals, mean_epsilon, remote
 from rollax.programs.evaluate import Best, Evaluation, Evaluator, keep_best
 from rollax.programs.loop import Health, Loop
 from rollax.programs.program import (
@@ -37,7 +38,6 @@ from rollax.programs.program import (
     Running,
     Schedule,
     Window,
-    evaluation_keys,
     nbytes,
     no_best,
     replay_problems,
@@ -104,9 +104,10 @@ class ActorsProgram(Program):
         return cls(inner, evaluator, schedule=schedule, experiment=experiment)
 
     def init(self, keys: Key, hparams: Any) -> tuple[ActorsState, Best]:
-        learner = jax.vmap(lambda key, own: self.agent.init(key, own)[0])(keys, hparams)
+        own = jax.vmap(streams.roots)(keys)
+        learner = jax.vmap(lambda key, numbers: self.agent.init(key, numbers)[0])(own.agent, hparams)
         health = Health(jnp.zeros(1, jnp.int32), jnp.full(1, -1, jnp.int32))
-        return ActorsState(jnp.int32(0), keys, learner, (), jnp.int32(0), health), no_best(learner, len(keys))
+        return ActorsState(jnp.int32(0), own.loop, learner, (), jnp.int32(0), health), no_best(learner, len(keys))
 
     def remarks(self, members: int, resumed: bool) -> list[str]:
         loop = cast(Experiment, self.experiment).loop
@@ -123,7 +124,8 @@ class ActorsProgram(Program):
 class Fleet:
     """All processes but the learner's."""
 
-    def __init__(self, experiment: Experiment):
+    def __init__(self, experiment: Experiment, start: int):
+        """Starts them, for a run that goes on after so many gradient steps."""
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what it cannot do is raised, and said once
         try:
             import ray
@@ -136,9 +138,9 @@ class Fleet:
         own = {"runtime_env": {"env_vars": {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}}}
         capacity = choices.replay.capacity // loop.replay_shards
         exponent = float(experiment.hparams.priority_exponent)
-        self.board = remote(Board, **own).remote()
+        self.board = remote(Board, **own).remote(start)
         self.shards = [
-            remote(Shard, **own).remote(capacity, exponent, experiment.seed + number)
+            remote(Shard, **own).remote(capacity, exponent, [experiment.seed, start, number])
             for number in range(loop.replay_shards)
         ]
         config = to_json(experiment)
@@ -225,7 +227,7 @@ class ActorsRunning(Running):
         """Starts the processes, for the learner as it stands."""
         self.before = int(state.iteration) * self.unit
         self.updates, self.learner = int(state.updates), jax.tree.map(lambda leaf: leaf[0], state.learner)
-        fleet = Fleet(self.experiment)
+        fleet = Fleet(self.experiment, self.updates)
         fleet.publish(self.updates, self.learner.params)
         self.pending = deque(self.request(fleet, number % len(fleet.shards)) for number in range(AHEAD))
         self.tally = self.now()
@@ -236,6 +238,11 @@ class ActorsRunning(Running):
         return self.before + sum(total.steps for total in self.totals.values())
 
     @property
+    def learning_steps(self) -> int:
+        """Environment steps since learning began, which schedules count."""
+        return max(0, self.steps - self.experiment.loop.warm_up_steps)
+
+    @property
     def iteration(self) -> int:
         """How many iterations the actors' steps make up: what is saved, and where rows of the log lie."""
         return self.steps // self.unit
@@ -243,19 +250,19 @@ class ActorsRunning(Running):
     def request(self, fleet: Fleet, shard: int) -> tuple[int, Any]:
         """Asks a shard for batches."""
         hp, batch_size = self.experiment.hparams, self.agent.config.batch_size
-        share = min(1.0, self.steps / hp.importance_steps)
+        share = min(1.0, self.learning_steps / hp.importance_steps)
         exponent = hp.importance_start + (hp.importance_end - hp.importance_start) * share
         least = max(self.experiment.loop.warm_up_steps // len(fleet.shards), batch_size)
         return shard, fleet.shards[shard].draw.remote(least, TOGETHER, batch_size, exponent)
 
-    def lessons(self, learner: Any, samples: Sample, key: Any) -> tuple[Any, Any, Any, Any]:
+    def lessons(self, learner: Any, samples: Sample, key: Any, env_steps: Any) -> tuple[Any, Any, Any, Any]:
         """Gradient steps with samples `[count, batch, ...]`: the learner, priorities and losses of each.
 
         At last what is wrong with them, as in `Health`; the learner is then as it was before.
         """
 
         def update(learner: Any, own: tuple[Sample, Any]) -> tuple[Any, tuple]:
-            learner, priority, metrics = self.agent.improve(learner, *own)
+            learner, priority, metrics = self.agent.improve(learner, *own, env_steps)
             return learner, (priority, metrics["loss"])
 
         after, (priority, loss) = jax.lax.scan(update, learner, (samples, jax.random.split(key, TOGETHER)))
@@ -280,9 +287,11 @@ class ActorsRunning(Running):
             if drawn is None:
                 time.sleep(0.02)
                 continue
-            key = jax.random.fold_in(state.key[0], self.updates)
+            key = streams.ITERATIONS.key(state.key[0], self.updates // TOGETHER)
             samples = Sample(jax.tree.map(jnp.asarray, drawn.batch), jnp.asarray(drawn.weight), ())
-            self.learner, priority, loss, cause = self.learn(self.learner, samples, key)
+            self.learner, priority, loss, cause = self.learn(
+                self.learner, samples, key, np.float32(self.learning_steps)
+            )
             self.cause = int(cause)
             if self.cause:
                 break
@@ -302,7 +311,7 @@ class ActorsRunning(Running):
         return Chunk(state._replace(learner=learner, **counted), windows, reached)
 
     def judged(self, learner: Any, keys: Key, iteration: Any, best: Best) -> tuple[Evaluation, Best]:
-        result = self.program.evaluator(learner, evaluation_keys(keys, iteration))
+        result = self.program.evaluator(learner, streams.evaluation_keys(keys, iteration))
         return result, keep_best(best, learner, result)
 
     def evaluate(self, state: ActorsState, best: Best) -> tuple[Evaluation, Best]:
@@ -332,8 +341,9 @@ class ActorsRunning(Running):
             "policy_lag": now.updates - newest,
             "lost": fleet.lost,
         }
-        metrics = dict.fromkeys(self.agent.metric_names, 0.0)  # each actor has an epsilon of its own: none here
-        metrics["loss"] = float(np.sum(self.losses))
+        epsilon = mean_epsilon(self.experiment.loop.actors)
+        known = {"loss": float(np.sum(self.losses)), "epsilon": epsilon * len(self.losses)}
+        metrics = dict.fromkeys(self.agent.metric_names, 0.0) | known
         sums = [*(now.episodes - before.episodes), len(self.losses), *metrics.values()]
         self.losses, self.tally = [], now
         return Window(now.iteration, now.iteration * self.unit, np.array([sums]), remarks)

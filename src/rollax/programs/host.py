@@ -35,12 +35,10 @@ from rollax.programs.program import (
     Running,
     Schedule,
     advance_in_chunks,
-    evaluation_keys,
     nbytes,
 )
+from rollax.programs.streams import STARTS, evaluation_keys
 from rollax.types import Array, Key
-
-START_STREAM = 2**30  # beside the keys of iterations and evaluations: seeds of environments
 
 
 @dataclass(frozen=True)
@@ -193,8 +191,7 @@ class HostRunning(Running):
     def start(self, state: TrainState) -> TrainState:
         """Starts the environments: all in new episodes, also where the run goes on."""
         self.stepper = self.loop.task.stepper(int(np.prod(self.shape)))
-        iteration = jnp.uint32(START_STREAM) + state.iteration.astype(jnp.uint32)
-        seeds = jax.vmap(lambda key: jax.random.fold_in(key, iteration))(state.key)
+        seeds = jax.vmap(lambda key: STARTS.key(key, state.iteration))(state.key)
         self.after = start(self.stepper, seeds, self.shape)
         self.obs, self.carry = state.envs.obs, state.envs.carry
         self.returns, self.lengths = np.zeros(self.shape, np.float32), np.zeros(self.shape, np.int32)

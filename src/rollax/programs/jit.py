@@ -26,12 +26,12 @@ from rollax.programs.program import (
     Running,
     Schedule,
     advance_in_chunks,
-    evaluation_keys,
     nbytes,
     population_axes,
     replay_problems,
     without_garbage_collection,
 )
+from rollax.programs.streams import evaluation_keys
 from rollax.types import Array, Key
 
 

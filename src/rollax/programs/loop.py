@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from rollax.agents.base import Agent, AgentDecider, Learner, Memory
 from rollax.envs.protocol import Envs, play_envs
+from rollax.programs import streams
 from rollax.tracing import LEARNING, REMEMBERING, max_over, own_key, phase, sum_over
 from rollax.types import Array, Key, Metrics, Observation, Transition
 
@@ -32,7 +33,7 @@ class TrainState(NamedTuple):
     """All of a run.  Every field but `iteration` leads with the members of the population."""
 
     iteration: Array  # iterations done, the same for all members
-    key: Key  # never changes: iteration i draws from fold_in(key, i)
+    key: Key  # never changes: the streams of `rollax.programs.streams` are derived from it
     learner: Learner
     memory: Memory
     envs: Any  # Envs
@@ -50,7 +51,7 @@ class Loop:
     rollout_length: int
 
     def init(self, key: Key, hparams: Any) -> TrainState:
-        agent_key, envs_key, loop_key = jax.random.split(key, 3)
+        agent_key, envs_key, loop_key = streams.roots(key)
         learner, memory = self.agent.init(agent_key, hparams)
         num_envs = self.agent.spec.share(self.num_envs)
         envs = self.task.begin(own_key(self.agent.spec, envs_key), num_envs, self.agent.initial_carry(num_envs))
@@ -73,7 +74,7 @@ class Loop:
 
     def keys(self, state: TrainState) -> tuple[Key, Key]:
         """Of the next iteration: one to collect with, and one to learn with; each shard has its own."""
-        key = own_key(self.agent.spec, jax.random.fold_in(state.key, state.iteration))
+        key = own_key(self.agent.spec, streams.ITERATIONS.key(state.key, state.iteration))
         collect_key, learn_key = jax.random.split(key)
         return collect_key, learn_key
 

@@ -27,6 +27,7 @@ from rollax.programs.learners import built_agent, keys_and_hparams, learner_spec
 from rollax.programs.machine import available_bytes, host_bytes, memory_size
 from rollax.programs.mesh import Grid, Spread, grid_of, largest_grid, mesh_of, split_axes
 from rollax.programs.program import Program, Schedule, nbytes, population_axes
+from rollax.programs.streams import ITERATIONS
 from rollax.tracing import DATA
 from rollax.types import EnvSpec, Key
 
@@ -102,7 +103,8 @@ def make_plan(
             f"warm_up_steps={experiment.loop.warm_up_steps} leaves nothing to learn from; "
             f"the least is warm_up_steps={least * spec.steps_per_iteration}"
         )
-    most = (2**31 - 1) // spec.rollout_length * spec.steps_per_iteration  # rows are counted in 32 bits
+    # Rows are counted in 32 bits, and iterations have so many keys.
+    most = min((2**31 - 1) // spec.rollout_length, ITERATIONS.count) * spec.steps_per_iteration
     if experiment.steps > most and not out_of_range:
         problems.append(f"steps={experiment.steps} must be at most {most} with so few environments")
     if problems:

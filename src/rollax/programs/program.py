@@ -22,7 +22,6 @@ from rollax.tracing import fetch
 from rollax.types import Array, Key
 
 LOG_ROWS = 64  # log windows that one call of a compiled program can finish
-EVALUATION_STREAM = 2**31  # iterations are below it, so no key of the training is met again
 
 # LLVM's later levels double the time to compile and gain nothing where the arithmetic is in library calls.
 # An environment with much arithmetic of its own is another matter: HackMatrix steps 2.5 times as fast with all of them.
@@ -194,12 +193,6 @@ def advance_in_chunks(
         windows += [Window(end, end * unit, sums[:, index]) for index, end in enumerate(ended)]
         first = last
     return Chunk(state, windows, stop)
-
-
-def evaluation_keys(keys: Key, iteration: Array) -> Key:
-    """Keys `[members]` that training never draws from, for an evaluation after that iteration."""
-    stream = jnp.uint32(EVALUATION_STREAM) + iteration.astype(jnp.uint32)
-    return jax.vmap(lambda key: jax.random.fold_in(key, stream))(keys)
 
 
 def population_axes(state: TrainState) -> TrainState:

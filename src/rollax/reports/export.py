@@ -31,6 +31,7 @@ from rollax.experiment.experiment import from_json
 from rollax.experiment.tree import to_json
 from rollax.programs.evaluate import Evaluation, Evaluator
 from rollax.programs.loop import leaf_name
+from rollax.programs.streams import play_keys
 from rollax.runs.checkpoint import digest, flatten
 from rollax.runs.folder import RunFolder
 from rollax.runs.reader import read_json
@@ -244,8 +245,8 @@ class ExportedPolicy:
             raise ConfigError(f"{experiment.env} is outside JAX; call the policy from a loop of your own")
         player: Any = self
         play = Evaluator(player, task, episodes, experiment.record.max_episode_steps)
-        root = jax.random.fold_in(jax.random.key(np.uint32(seed)), self.card["member"])
-        found: Evaluation = jax.jit(play)((), root[None])
+        keys = play_keys(seed, jnp.array([self.card["member"]]))
+        found: Evaluation = jax.jit(play)((), keys)
         returns, lengths, truncated = (np.asarray(array[0], np.float64) for array in found)
         own = {"member": self.card["member"], "seed": self.card["seed"]}
         return [own | episode_statistics(returns, lengths, truncated)]

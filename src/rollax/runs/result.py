@@ -18,6 +18,7 @@ from rollax.errors import CheckpointError, ConfigError
 from rollax.experiment.experiment import Experiment, population, with_values
 from rollax.experiment.tree import leaves
 from rollax.programs.plan import Plan, make_plan
+from rollax.programs.streams import play_keys
 from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder
 from rollax.runs.tables import evaluation_rows
@@ -160,8 +161,7 @@ def evaluate_run(
     def learner(key: Any, hparams: Any, own: Params) -> Learner:
         return agent.with_weights(agent.init(key, hparams)[0], own)
 
-    root = jax.random.key(np.uint32(seed))
-    episode_keys = jax.vmap(lambda member: jax.random.fold_in(root, member))(jnp.arange(len(plan.members)))
+    episode_keys = play_keys(seed, jnp.arange(len(plan.members)))
     # Compiled, so that the memory that comes with a new learner is never allocated.
     learners = jax.jit(jax.vmap(learner))(plan.keys, plan.hparams, params)
     result = plan.program.play(learners, episode_keys)
