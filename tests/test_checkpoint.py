@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 import shutil
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 import rollax
-from rollax.errors import CheckpointError, ConfigError
+from rollax.errors import CheckpointError, ConfigError, NewerFormatError
 from rollax.runs import checkpoint
 from rollax.runs.files import Table
 from rollax.runs.folder import Lock, RunFolder
@@ -98,8 +100,8 @@ def test_the_newest_whole_checkpoint_is_used(tmp_path, capsys):
     path, meta = folder.newest_good_checkpoint()
     assert path is not None
     assert (path.name, meta["step"]) == ("20", 20)
-    assert "arrays.safetensors is damaged; the checkpoint of step 20 is used" in capsys.readouterr().err
-    folder.newest_good_checkpoint(set_aside=True)
+    assert "it has 0 bytes instead of 475; the checkpoint of step 20 is used" in capsys.readouterr().err
+    folder.newest_good_checkpoint(aside=True)
     assert folder.checkpoint_steps() == [20, 10]  # and the damaged one is no longer counted
     for step in (10, 20):
         (folder.checkpoints / str(step) / "meta.json").unlink()
@@ -152,3 +154,83 @@ def test_a_table_keeps_what_the_checkpoint_knows(tmp_path):
     assert path.read_text() == "step,x\n10,1.0\n20,2.0\n25,2.5\n"
     Table(path, ("step", "x"), step=25, grid=10, last=50)  # extended: 25 lies no longer on the way
     assert path.read_text() == "step,x\n10,1.0\n20,2.0\n"
+
+
+def test_a_deleted_lock_lets_nobody_in(tmp_path):
+    folder = RunFolder(tmp_path)
+    with Lock(folder):
+        folder.lock.unlink()
+        with pytest.raises(ConfigError, match="is in use by another process"), Lock(folder):
+            pass
+
+
+def test_only_our_own_leftovers_are_swept(tmp_path):
+    folder = RunFolder(tmp_path)
+    ours = [".summary.json.12", ".metrics.csv.3456"]
+    theirs = [".summary.json", ".summary.json.12x", ".notes.12", "summary.json.12", ".metricsxcsv.3"]
+    for name in (*ours, *theirs):
+        (tmp_path / name).write_text("kept")
+    with Lock(folder):
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*theirs, ".lock"])
+
+
+def test_what_is_not_ours_stays_in_a_checkpoint_that_is_dropped(tmp_path):
+    folder = RunFolder(tmp_path)
+    for step in (10, 20):
+        folder.save_checkpoint(step, TREE, {"step": step}, keep=2)
+    note = folder.checkpoints / "10" / "note.txt"
+    note.write_text("mine")
+    folder.save_checkpoint(30, TREE, {"step": 30}, keep=2)
+    (kept,) = folder.checkpoints.rglob("note.txt")
+    assert kept.read_text() == "mine"
+    assert folder.checkpoint_steps() == [30, 20]
+
+
+def test_a_link_in_place_of_the_checkpoints_is_never_followed(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "10").mkdir(parents=True)
+    (elsewhere / ".10.99").mkdir()
+    (elsewhere / ".bashrc").write_text("mine")
+    folder = RunFolder(tmp_path / "run")
+    folder.make()
+    folder.checkpoints.symlink_to(elsewhere)
+    for action in (
+        lambda: folder.save_checkpoint(20, TREE, {"step": 20}, keep=1),
+        lambda: folder.newest_good_checkpoint(aside=True),
+    ):
+        with pytest.raises(CheckpointError, match="is a link, where a real folder must be"):
+            action()
+    assert sorted(path.name for path in elsewhere.iterdir()) == [".10.99", ".bashrc", "10"]
+
+
+def test_what_is_set_aside_has_a_name_of_its_own(tmp_path):
+    folder = RunFolder(tmp_path)
+    for _ in range(3):
+        folder.save_checkpoint(10, TREE, {"step": 10}, keep=2)
+        (folder.checkpoints / "10" / "meta.json").unlink()
+        with pytest.raises(CheckpointError, match="is whole"):
+            folder.newest_good_checkpoint(aside=True)
+    assert folder.damaged_checkpoints() == ["10.damaged", "10.damaged-2", "10.damaged-3"]
+
+
+def test_a_checkpoint_under_another_name_or_of_a_newer_format_is_refused(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.save_checkpoint(10, TREE, {"step": 10}, keep=2)
+    path = (folder.checkpoints / "10").rename(folder.checkpoints / "20")
+    with pytest.raises(CheckpointError, match="is the checkpoint of step 10 under another name"):
+        checkpoint.verify(path)
+    path = path.rename(folder.checkpoints / "10")
+    reseal(path, {"format": 999})
+    with pytest.raises(NewerFormatError, match="has format 999, and this version reads up to 1"):
+        folder.newest_good_checkpoint(aside=True)
+    assert folder.checkpoint_steps() == [10]  # it is whole, and stays where it is
+    reseal(path, {"format": 1, "../10/note": {"sha256": "0", "bytes": 0}})
+    with pytest.raises(CheckpointError, match="and nothing else"):
+        checkpoint.verify(path)
+
+
+def reseal(path, changes):
+    """Changes a manifest as somebody would who knows how it is sealed."""
+    manifest = json.loads((path / checkpoint.MANIFEST).read_text()) | changes
+    (path / checkpoint.MANIFEST).write_text(json.dumps(manifest))
+    (path / checkpoint.SEAL).write_text(hashlib.sha256(json.dumps(manifest).encode()).hexdigest())

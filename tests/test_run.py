@@ -179,11 +179,27 @@ def test_resuming_equals_not_stopping(often_saved, plain, tmp_path, share):
         assert without_clock(folder / name) == without_clock(plain.run_dir / name)
 
 
-def test_resuming_without_a_checkpoint_starts_anew(plain, tmp_path):
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_anew(plain, tmp_path):
     folder = interrupted(plain, tmp_path / "killed", step=-1)
+    RunFolder(folder).write_summary(plain.summary | {"status": "running", "total_steps": 0})
     rollax.resume(folder, quiet=True)
     assert hashes(folder) == hashes(plain.run_dir)
     assert without_clock(folder / "metrics.csv") == without_clock(plain.run_dir / "metrics.csv")
+
+
+def test_a_run_that_has_lost_its_checkpoints_starts_anew_only_when_told_and_keeps_its_rows(plain, tmp_path, capsys):
+    folder = interrupted(plain, tmp_path / "killed", step=-1)
+    rows_before = (folder / "metrics.csv").read_bytes()
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=r"has rows but no checkpoint; .*--restart` begins again at step 0"):
+            rollax.resume(folder, quiet=True)
+        assert (folder / "metrics.csv").read_bytes() == rows_before
+    rollax.resume(folder, quiet=True, restart=True)
+    assert (folder / "metrics.1.csv").read_bytes() == rows_before
+    assert "kept beside: metrics.1.csv, evaluations.1.csv" in capsys.readouterr().err
+    assert hashes(folder) == hashes(plain.run_dir)
+    with pytest.raises(ConfigError, match="3000 is whole; leave --restart out"):
+        rollax.resume(folder, quiet=True, restart=True)
 
 
 def test_damage_falls_back_to_the_last_good_checkpoint(often_saved, plain, tmp_path, capsys):

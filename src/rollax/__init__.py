@@ -73,12 +73,14 @@ def resume(
     steps: int | None = None,
     *,
     devices: int | None = None,
+    restart: bool = False,
     quiet: bool = False,
     compile_cache: bool = True,
     on_rows: OnRows | None = None,
 ) -> Result:
     """Continues a run from its newest good checkpoint, or extends a finished one to `steps`.
 
+    A run that has lost its checkpoints begins again only with `restart`, which keeps the old rows beside.
     The number of devices may be another than before: what was learnt goes on, with other random numbers.
     """
     from rollax.reports.drawing import plot_runs
@@ -88,6 +90,7 @@ def resume(
         run_dir,
         steps,
         devices=devices,
+        restart=restart,
         quiet=quiet,
         compile_cache=compile_cache,
         on_rows=on_rows,

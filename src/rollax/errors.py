@@ -29,6 +29,10 @@ class CheckpointError(RollaxError):
     exit_code = 3
 
 
+class NewerFormatError(CheckpointError):
+    """A file of a version of rollax that is newer than this one: whole, but not to be read here."""
+
+
 class NumericError(RollaxError):
     """A number that stopped being finite."""
 

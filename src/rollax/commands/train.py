@@ -108,6 +108,9 @@ class Resume(Processes):
     devices: int | None = setting(
         None, "Number of devices that share the work from here on, 0 for all that fit; by default as before."
     )
+    restart: bool = setting(
+        False, "Begin again at step 0 where every checkpoint is damaged or gone, and keep the old rows beside."
+    )
     quiet: bool = setting(False, "Print nothing but warnings.")
     compile_cache: bool = setting(True, "Keep compiled programs on disk for the next run.")
 
@@ -124,6 +127,7 @@ def resume_command(arguments: list[str]) -> int:
             options.run_dir,
             options.steps or None,
             devices=options.devices,
+            restart=options.restart,
             quiet=options.quiet,
             compile_cache=options.compile_cache,
         ).exit_code

@@ -32,9 +32,9 @@ from rollax.experiment.tree import to_json
 from rollax.programs.evaluate import Evaluation, Evaluator
 from rollax.programs.loop import leaf_name
 from rollax.programs.streams import play_keys
-from rollax.runs.checkpoint import digest, flatten
+from rollax.runs.checkpoint import flatten
 from rollax.runs.folder import RunFolder
-from rollax.runs.reader import read_json
+from rollax.runs.reader import read_json, sha256_of
 from rollax.runs.result import Policy, Result
 from rollax.runs.tables import episode_statistics
 from rollax.types import Array, Decision, Key, Observation
@@ -69,7 +69,7 @@ def export(
     written = [target / name for name in (WEIGHTS, CONFIG, PROGRAM)]
     if onnx:
         written.append(write_onnx(policy, target / ONNX))
-    card = card_of(policy, result, member, best) | {"files": {path.name: digest(path) for path in written}}
+    card = card_of(policy, result, member, best) | {"files": {path.name: sha256_of(path) for path in written}}
     (target / CARD).write_text(json.dumps(card, indent=1) + "\n")
     return [target / CARD, *written]
 
@@ -195,7 +195,7 @@ class ExportedPolicy:
             raise CheckpointError(f"{Path(self.folder) / CARD} does not list its files; export the policy again")
         for name, expected in listed.items():
             path = Path(self.folder) / os.path.basename(name)
-            if not path.exists() or digest(path) != expected:
+            if not path.exists() or sha256_of(path) != expected:
                 raise CheckpointError(f"{path} is missing or damaged; export the policy again")
         return card
 

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,27 @@ from safetensors.numpy import save_file
 from rollax.errors import CheckpointError
 from rollax.programs.loop import leaf_name
 from rollax.runs.files import flush
+from rollax.runs.reader import (
+    FORMAT,
+    check_format,
+    check_shape,
+    kind_of,
+    parsed,
+    read_bytes,
+    read_json,
+    real_folder,
+    sha256_of,
+)  # fmt: skip
 from rollax.tracing import fetch
 
 ARRAYS, META, MANIFEST, SEAL = "arrays.safetensors", "meta.json", "manifest.json", "manifest.sha256"
+META_SHAPE = {
+    "step": int,
+    "rollax?": str,
+    "config?": dict,
+    "times?": dict.fromkeys(("wall_seconds", "compile_seconds", "train_seconds"), (int, float)),
+    "tables?": dict,
+}
 
 
 def save(folder: Path, tree: Any, meta: dict[str, Any]) -> None:
@@ -37,11 +57,11 @@ def write(folder: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     except SafetensorError as error:
         raise OSError(None, str(error), str(aside)) from error
     (aside / META).write_text(json.dumps(meta, indent=1))
-    manifest = {
-        name: {"sha256": digest(aside / name), "bytes": (aside / name).stat().st_size} for name in (ARRAYS, META)
+    manifest: dict[str, Any] = {"format": FORMAT} | {
+        name: {"sha256": sha256_of(aside / name), "bytes": (aside / name).stat().st_size} for name in (ARRAYS, META)
     }
     (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    (aside / SEAL).write_text(digest(aside / MANIFEST))
+    (aside / SEAL).write_text(sha256_of(aside / MANIFEST))
     for path in (*aside.iterdir(), aside):
         flush(path)
     if folder.exists():
@@ -52,23 +72,60 @@ def write(folder: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
 
 def verify(folder: Path) -> dict[str, Any]:
     """What was said of a checkpoint, once every file in it is as it was written; else CheckpointError."""
-    try:
-        seal = (folder / SEAL).read_bytes()
-        if seal != digest(folder / MANIFEST).encode():
-            raise CheckpointError(f"{folder}: {MANIFEST} or {SEAL} is damaged")
-        manifest = json.loads((folder / MANIFEST).read_text())
-        for name, expected in manifest.items():
-            if digest(folder / name) != expected["sha256"]:
-                raise CheckpointError(f"{folder}: {name} is damaged")
-        return json.loads((folder / META).read_text())
-    except OSError as error:
-        raise CheckpointError(f"{folder}: {error.strerror}: {error.filename}") from error
+    if not real_folder(folder):
+        raise CheckpointError(f"{folder} is missing")
+    manifest = read_bytes(folder / MANIFEST)
+    if read_bytes(folder / SEAL) != hashlib.sha256(manifest).hexdigest().encode():
+        raise CheckpointError(f"{folder}: {MANIFEST} or {SEAL} is damaged")
+    listed = parsed(manifest.decode("utf-8", "replace"), str(folder / MANIFEST))
+    check_format(listed, folder)
+    listed.pop("format", None)
+    if set(listed) != {ARRAYS, META}:
+        raise CheckpointError(f"{folder / MANIFEST} must list {ARRAYS} and {META}, and nothing else")
+    check_shape(listed, {ARRAYS: {"sha256": str, "bytes": int}, META: {"sha256": str, "bytes": int}}, f"{folder}")
+    for name, expected in listed.items():
+        if sha256_of(folder / name, size=expected["bytes"]) != expected["sha256"]:
+            raise CheckpointError(f"{folder}: {name} is damaged")
+    return read_meta(folder)
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """What is said of a checkpoint, in the shape that it must have, and of the step that its folder is named after."""
+    meta = read_json(folder / META)
+    check_shape(meta, META_SHAPE, str(folder / META))
+    if folder.name != str(meta["step"]):
+        raise CheckpointError(f"{folder} is the checkpoint of step {meta['step']} under another name")
+    return meta
+
+
+def remove(folder: Path) -> None:
+    """Deletes a checkpoint, or what a kill has left of one: the files that `write` writes, and then the empty folder.
+
+    A link is left alone, and so is whatever else somebody has put there.
+    """
+    if kind_of(folder) != "a folder":
+        return
+    for name in (SEAL, MANIFEST, META, ARRAYS):
+        if kind_of(folder / name) == "a file":
+            (folder / name).unlink()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def stored_names(folder: Path) -> set[str]:
     """The paths of all arrays of a checkpoint; none of them is read."""
-    with safe_open(folder / ARRAYS, framework="numpy") as file:
+    with opened_arrays(folder) as file:
         return set(file.keys())
+
+
+@contextmanager
+def opened_arrays(folder: Path) -> Generator[Any]:
+    """The arrays of a verified checkpoint, to be read.  CheckpointError where they cannot be."""
+    try:
+        with safe_open(folder / ARRAYS, framework="numpy") as file:
+            yield file
+    except (OSError, SafetensorError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder}: {ARRAYS} cannot be read: {error}") from error
 
 
 def names_of(tree: Any) -> set[str]:
@@ -82,12 +139,9 @@ def restore(folder: Path, like: Any, part: str = "") -> Any:
     It must have the paths, shapes and dtypes of `like`; CheckpointError names the first that differs.
     """
     prefix = f"{part}/" if part else ""
-    try:
-        with safe_open(folder / ARRAYS, framework="numpy") as file:
-            names = [name for name in file.keys() if name == part or name.startswith(prefix)]
-            stored = {name.removeprefix(part).removeprefix("/"): file.get_tensor(name) for name in names}
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{folder}: {ARRAYS} cannot be read: {error}") from error
+    with opened_arrays(folder) as file:
+        names = [name for name in file.keys() if name == part or name.startswith(prefix)]
+        stored = {name.removeprefix(part).removeprefix("/"): file.get_tensor(name) for name in names}
     return unflatten(stored, like, f"{folder}/{part}".rstrip("/"))
 
 
@@ -135,8 +189,3 @@ def params_sha256(params: Any) -> str:
 
 def is_key(leaf: Any) -> bool:
     return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
+import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from rollax.runs.reader import kind_of
 
 EVALUATION_COLUMNS = (
     "step", "member", "seed", "episodes", "truncated",
@@ -54,12 +59,42 @@ def _cell(value: Any) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces a file in one step: a reader sees the old text or the new one."""
+    """Replaces a file in one step: a reader sees the old text or the new one.  No link is followed."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(text)
-    flush(aside)
+    aside.unlink(missing_ok=True)
+    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
     aside.replace(path)
     flush(path.parent)
+
+
+def sweep(folder: Path, names: Iterable[str]) -> None:
+    """Deletes what `write_text` of a killed process has left of files of these names."""
+    ours = re.compile(rf"\.(?:{'|'.join(map(re.escape, names))})\.[0-9]+")
+    for entry in folder.iterdir():
+        if ours.fullmatch(entry.name) and kind_of(entry) == "a file":
+            entry.unlink(missing_ok=True)
+
+
+def beside(path: Path, ending: str) -> Path:
+    """The first free name of `NAME.ENDING`, `NAME.ENDING-2`, ..."""
+    names = itertools.chain([f"{path.name}.{ending}"], (f"{path.name}.{ending}-{n}" for n in itertools.count(2)))
+    return next(there for there in map(path.with_name, names) if not kind_of(there))
+
+
+def set_aside(path: Path, *, copy: bool = False) -> Path:
+    """Gives what is damaged a name of its own, `NAME.damaged`; with `copy` a file also stays where it is."""
+    there = beside(path, "damaged")
+    if copy and kind_of(path) == "a file":
+        try:
+            os.link(path, there, follow_symlinks=False)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(path, there, follow_symlinks=False)
+    else:
+        path.rename(there)
+    return there
 
 
 def flush(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -10,11 +11,16 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rollax.errors import CheckpointError, ConfigError, RollaxError, warn
+from rollax.errors import CheckpointError, ConfigError, NewerFormatError, RollaxError, warn
 from rollax.experiment.experiment import Experiment, from_json
 from rollax.runs import checkpoint
-from rollax.runs.files import write_text
-from rollax.runs.reader import kind_of, read_json
+from rollax.runs.files import set_aside, sweep, write_text
+from rollax.runs.reader import MOST_TABLE_BYTES, kind_of, read_bytes, read_json, real_folder
+
+STEP = "0|[1-9][0-9]{0,17}"  # the name of a checkpoint
+OWN_FILES = (
+    "config.json", "metrics.csv", "evaluations.csv", "summary.json", "hashes.json", "log.jsonl", "wandb-id.txt",
+)  # fmt: skip
 
 
 class RunFolder:
@@ -22,6 +28,8 @@ class RunFolder:
 
     def __init__(self, path: Path | str, *, writes: bool = True):
         self.path, self.writes = Path(path), writes
+        if self.path.is_symlink():  # a person may name a link; it is followed once, and inside there are none
+            self.path = self.path.resolve()
         self.config = self.path / "config.json"
         self.metrics = self.path / "metrics.csv"
         self.evaluations = self.path / "evaluations.csv"
@@ -39,12 +47,15 @@ class RunFolder:
             raise ConfigError(f"run_dir={self.path} cannot be made: {error.strerror}") from error
 
     def create(self, config: dict[str, Any]) -> None:
-        """Starts a run in the folder, which must not hold one."""
-        if self.writes and self.config.exists():
+        """Starts a run in the folder, which must not hold one, nor anything under the names of its files."""
+        if self.writes and kind_of(self.config):
             raise ConfigError(
                 f"run_dir={self.path} holds a run already; continue it with `rollax resume {self.path}` "
                 "or name another folder"
             )
+        for path in (self.metrics, self.evaluations, self.summary, self.checkpoints):
+            if self.writes and kind_of(path):
+                raise ConfigError(f"run_dir={self.path} holds {path.name} already, of no run; name another folder")
         self.write_config(config)
 
     def write_config(self, config: dict[str, Any]) -> None:
@@ -82,27 +93,41 @@ class RunFolder:
 
     def checkpoint_steps(self) -> list[int]:
         """Steps that have a checkpoint, the newest first."""
-        if not self.checkpoints.is_dir():
-            return []
-        found = [int(entry.name) for entry in self.checkpoints.iterdir() if re.fullmatch(r"\d+", entry.name)]
-        return sorted(found, reverse=True)
+        return sorted((int(name) for name in self.entries() if re.fullmatch(STEP, name)), reverse=True)
+
+    def damaged_checkpoints(self) -> list[str]:
+        """The names of those that were set aside."""
+        return sorted(name for name in self.entries() if re.fullmatch(rf"(?:{STEP})\.damaged(?:-[0-9]+)?", name))
+
+    def entries(self) -> list[str]:
+        """Whatever is in the folder of checkpoints, which must be a real one."""
+        return [entry.name for entry in self.checkpoints.iterdir()] if real_folder(self.checkpoints) else []
 
     def save_checkpoint(self, step: int, tree: Any, meta: dict[str, Any], keep: int) -> None:
         """Writes a checkpoint and drops old ones.  With several processes, all must call it."""
         arrays = checkpoint.flatten(tree, keep=self.writes)
         if not self.writes:
             return
-        self.checkpoints.mkdir(exist_ok=True)
-        for leftover in self.checkpoints.glob(".*"):
-            _remove(leftover)
+        if not real_folder(self.checkpoints):
+            self.checkpoints.mkdir()
+        self.sweep_checkpoints()
         checkpoint.write(self.checkpoints / str(step), arrays, meta)
         for old in self.checkpoint_steps()[keep:]:
-            _remove(self.checkpoints / str(old))
+            path = self.checkpoints / str(old)
+            if kind_of(path) == "a folder":
+                path.rename(path.with_name(f".{old}.{os.getpid()}"))  # it is there whole, or not at all
+        self.sweep_checkpoints()
 
-    def newest_good_checkpoint(self, *, set_aside: bool = False) -> tuple[Path | None, dict[str, Any]]:
+    def sweep_checkpoints(self) -> None:
+        """Deletes what was not finished when a process was killed, and what is no longer kept."""
+        for name in self.entries():
+            if re.fullmatch(rf"\.(?:{STEP})\.[0-9]+", name):
+                checkpoint.remove(self.checkpoints / name)
+
+    def newest_good_checkpoint(self, *, aside: bool = False) -> tuple[Path | None, dict[str, Any]]:
         """The newest checkpoint whose files are whole, and what was said of it; None where there is none at all.
 
-        Says what was wrong with newer ones, and with `set_aside` renames them, so that they are not
+        Says what was wrong with newer ones, and with `aside` renames them, so that they are not
         counted among those that are kept.  CheckpointError where there are only damaged ones.
         """
         damaged: list[str] = []
@@ -110,12 +135,14 @@ class RunFolder:
             path = self.checkpoints / str(step)
             try:
                 meta = checkpoint.verify(path)
+            except NewerFormatError:
+                raise
             except CheckpointError as error:
-                if not path.exists():  # its writer has replaced it by a newer one meanwhile
+                if not kind_of(path):  # its writer has replaced it by a newer one meanwhile
                     continue
                 damaged.append(str(error))
-                if set_aside:
-                    path.rename(path.with_name(f"{step}.damaged"))
+                if aside:
+                    set_aside(path)
                 continue
             for line in damaged:
                 warn(f"{line}; the checkpoint of step {step} is used")
@@ -123,6 +150,35 @@ class RunFolder:
         if damaged:
             raise CheckpointError("; ".join([*damaged, f"no checkpoint in {self.checkpoints} is whole"]))
         return None, {}
+
+    def has_rows(self) -> bool:
+        """Whether a table has more than its header, or something else is in its place."""
+        kinds = [kind_of(path) for path in (self.metrics, self.evaluations)]
+        if set(kinds) - {"", "a file"}:
+            return True
+        tables = [path for path, kind in zip((self.metrics, self.evaluations), kinds, strict=True) if kind]
+        return any(len(read_bytes(path, most=MOST_TABLE_BYTES).splitlines()) > 1 for path in tables)
+
+    def never_saved(self) -> bool:
+        """Whether the summary says that there has been no checkpoint so far, so that every row will come again."""
+        try:
+            return self.read_summary().get("total_steps") == 0
+        except RollaxError:
+            return False
+
+    def begin_again(self) -> None:
+        """Gives all that the run has left a number, as in `metrics.1.csv`, and says so."""
+        if not self.writes:
+            return
+        files = [self.metrics, self.evaluations, self.path / "log.jsonl", self.checkpoints, self.summary]
+        number = 1
+        while any(map(kind_of, (numbered(path, number) for path in files))):
+            number += 1
+        moved = [(path, numbered(path, number)) for path in files if kind_of(path)]
+        for old, new in moved:
+            old.rename(new)
+        if moved:
+            warn(f"{self.path} begins again; kept beside: {', '.join(new.name for _, new in moved)}")
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         if self.writes:
@@ -134,45 +190,56 @@ class Lock:
 
     def __init__(self, folder: RunFolder):
         self.folder = folder
-        self.file: Any = None
+        self.handles: list[int] = []  # the folder, and its file .lock
 
     def __enter__(self) -> Lock:
         import fcntl
 
         if not self.folder.writes:
             return self
+        path = self.folder.lock
+        if kind_of(path) not in ("", "a file"):
+            raise CheckpointError(f"{path} is {kind_of(path)}, where a real file must be")
         try:
-            self.file = self.folder.lock.open("a+")
+            # The folder itself, since a file in it can be deleted while it is held; and the file, since some
+            # file systems cannot lock a folder.
+            self.handles.append(os.open(self.folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            self.handles.append(os.open(path, flags, 0o666))
         except OSError as error:
+            self.close()
             raise ConfigError(f"run_dir={self.folder.path} cannot be written: {error.strerror}") from error
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.file.seek(0)
-            holder = self.file.read().strip() or "another process"
-            self.file.close()
-            raise ConfigError(
-                f"run_dir={self.folder.path} is in use by {holder}; wait for it or name another"
-            ) from error
-        self.file.truncate(0)
-        self.file.write(f"process {os.getpid()}")
-        self.file.flush()
+        folder, file = self.handles
+        for handle in (folder, file):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if handle == folder and error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    continue
+                holder = os.pread(file, 100, 0).decode("utf-8", "replace").strip() or "another process"
+                self.close()
+                raise ConfigError(
+                    f"run_dir={self.folder.path} is in use by {holder}; wait for it or name another"
+                ) from error
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"process {os.getpid()}".encode(), 0)
+        sweep(self.folder.path, OWN_FILES)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        if self.file is None:
-            return
-        self.file.truncate(0)
-        self.file.close()
+        if len(self.handles) == 2:
+            os.ftruncate(self.handles[1], 0)
+        self.close()
+
+    def close(self) -> None:
+        """Gives up what was opened so far."""
+        while self.handles:
+            os.close(self.handles.pop())
 
 
-def _remove(path: Path) -> None:
-    import shutil
-
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def numbered(path: Path, number: int) -> Path:
+    """`metrics.csv` as `metrics.1.csv`."""
+    return path.with_name(f"{path.stem}.{number}{path.suffix}")
 
 
 def plain_name(name: str) -> str:

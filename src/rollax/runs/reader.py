@@ -17,8 +17,9 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from rollax.errors import CheckpointError, ConfigError, RollaxError
+from rollax.errors import CheckpointError, ConfigError, NewerFormatError, RollaxError
 
+FORMAT = 1  # of run folders, checkpoints and exported policies; those from before 0.3.0 have none
 MOST_BYTES = 64 * 2**20  # of a file that is held in memory: configurations, summaries, manifests
 MOST_TABLE_BYTES = 2 * 2**30  # of a table
 MOST_DEPTH = 40  # of what is nested in JSON; a configuration has about six levels
@@ -169,6 +170,15 @@ def misfit(data: Any, shape: Any, at: str) -> str:
     if isinstance(data, bool) and bool not in wanted:
         return f"{at or 'it'} is {data}, which is of the wrong type"
     return "" if isinstance(data, wanted) else f"{at or 'it'} is {short(data)}, which is of the wrong type"
+
+
+def check_format(data: Any, where: Path) -> None:
+    """Refuses what a newer version has written; CheckpointError for what is no format at all."""
+    form = data.get("format", 0) if isinstance(data, dict) else None
+    if not isinstance(form, int) or isinstance(form, bool) or form < 0:
+        raise CheckpointError(f"{where} is damaged: it has no valid format")
+    if form > FORMAT:
+        raise NewerFormatError(f"{where} has format {form}, and this version reads up to {FORMAT}; use a newer rollax")
 
 
 def short(value: Any) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from rollax import __version__
-from rollax.errors import CheckpointError
+from rollax.errors import CheckpointError, ConfigError, NewerFormatError
 from rollax.experiment.experiment import from_json
 from rollax.experiment.tree import differences, leaves, to_json
 from rollax.programs import cluster
@@ -18,9 +19,12 @@ FIRST_VERSION = "0.1.0"  # which did not say in a checkpoint that it had written
 RESUMABLE_SINCE = (0, 2)  # the first version whose checkpoints hold the arrays of a run of today
 
 
-def chosen_checkpoint(folder: RunFolder) -> tuple[Path | None, dict[str, Any]]:
-    """The newest good checkpoint; of several processes the first chooses it, and sets damaged ones aside."""
-    path, meta = folder.newest_good_checkpoint(set_aside=True) if folder.writes else (None, {})
+def chosen_checkpoint(folder: RunFolder, *, restart: bool = False) -> tuple[Path | None, dict[str, Any]]:
+    """The newest good checkpoint; of several processes the first chooses it, and sets damaged ones aside.
+
+    None where the run begins: because nothing of it would be lost, or because of `restart`.
+    """
+    path, meta = first_choice(folder, restart) if folder.writes else (None, {})
     name = cluster.from_first(path.name if path else "")
     if folder.writes or not name:
         return path, meta
@@ -28,9 +32,35 @@ def chosen_checkpoint(folder: RunFolder) -> tuple[Path | None, dict[str, Any]]:
     return path, checkpoint.verify(path)
 
 
+def first_choice(folder: RunFolder, restart: bool) -> tuple[Path | None, dict[str, Any]]:
+    """The same in the process that writes.  CheckpointError where rows or damaged checkpoints would be left behind."""
+    hint = f"`rollax resume {folder.path} --restart` begins again at step 0 and keeps the old rows beside"
+    try:
+        path, meta = folder.newest_good_checkpoint(aside=True)
+    except NewerFormatError:
+        raise
+    except CheckpointError as error:
+        if not restart:
+            raise CheckpointError(f"{error}; {hint}") from error
+        path, meta = None, {}
+    if path is not None and restart:
+        raise ConfigError(f"restart: {path} is whole; leave --restart out to go on from it")
+    if path is not None:
+        return path, meta
+    if restart:
+        return None, {}
+    if folder.damaged_checkpoints():
+        raise CheckpointError(f"{folder.checkpoints} has only damaged checkpoints; {hint}")
+    if folder.has_rows() and not folder.never_saved():
+        raise CheckpointError(f"{folder.path} has rows but no checkpoint; {hint}")
+    return None, {}
+
+
 def check_version(path: Path, meta: dict[str, Any], folder: RunFolder) -> None:
     """Refuses the checkpoint of a version that kept other arrays of a run."""
     version = meta.get("rollax", FIRST_VERSION)
+    if not re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}(?:[.\w+-]{0,40})", version):
+        raise CheckpointError(f"{path} does not say which version wrote it")
     if tuple(map(int, version.split(".")[:2])) < RESUMABLE_SINCE:
         raise CheckpointError(
             f"{path} was written by rollax {version}, whose runs {__version__} cannot resume; eval, load and report "

@@ -84,6 +84,7 @@ def resume(
     steps: int | None = None,
     *,
     devices: int | None = None,
+    restart: bool = False,
     quiet: bool = False,
     compile_cache: bool = True,
     on_rows: OnRows | None = None,
@@ -91,6 +92,7 @@ def resume(
 ) -> Result:
     """Continues a run from its newest good checkpoint, or extends a finished one to `steps`.
 
+    A run that has lost its checkpoints begins again only with `restart`, which keeps the old rows beside.
     The number of devices may be another than before: what was learnt goes on, with other random numbers.
     """
     folder = RunFolder(run_dir, writes=cluster.is_first())
@@ -99,13 +101,13 @@ def resume(
     with Lock(folder):
         experiment = folder.read_experiment()
         ended = folder.outcome()
-        if ended and (steps is None or steps <= experiment.steps):
+        if ended and not restart and (steps is None or steps <= experiment.steps):
             console.say(f"The run in {folder.path} has {ended['status']} at step {ended['total_steps']:,}.")
             show_members(console, ended)
             return Result(folder.path, 0 if ended["status"] == "finished" else NumericError.exit_code)
         if compile_cache:
             use_compile_cache()
-        path, meta = chosen_checkpoint(folder)
+        path, meta = chosen_checkpoint(folder, restart=restart)
         if path is not None:
             check_version(path, meta, folder)
         reached = meta.get("step", 0)
@@ -118,6 +120,8 @@ def resume(
         if path is not None:
             check_origin(path, meta, to_json(plan.experiment))
             check_arrays(path, plan, folder)
+        if restart:
+            folder.begin_again()
         return drive(plan, folder, console, path, meta, on_rows, draw)
 
 
