@@ -232,7 +232,7 @@ def test_a_field_that_is_named_like_the_experiments_own_is_refused(own, tmp_path
     data = to_json(make_experiment("double"))
     data["choices"]["torso"] = {"part": "own_named:Stepping"}
     (tmp_path / "config.json").write_text(json.dumps(data))
-    assert refusal(capsys, "train", "--config", str(tmp_path / "config.json")) == f"rollax: {wrong}"
+    assert refusal(capsys, "train", "--config", str(tmp_path / "config.json"), "--trust") == f"rollax: {wrong}"
     with pytest.raises(ConfigError, match="hparams=own_named:Seeded has a field seed, which is the experiment's"):
         make_experiment("own_named:RECIPE")
 

@@ -77,11 +77,13 @@ def resume(
     quiet: bool = False,
     compile_cache: bool = True,
     on_rows: OnRows | None = None,
+    trust: bool = False,
 ) -> Result:
     """Continues a run from its newest good checkpoint, or extends a finished one to `steps`.
 
     A run that has lost its checkpoints begins again only with `restart`, which keeps the old rows beside.
     The number of devices may be another than before: what was learnt goes on, with other random numbers.
+    Modules that the run names are imported if they are installed, if a run of yours has imported them, or with `trust`.
     """
     from rollax.reports.drawing import plot_runs
     from rollax.runs import run
@@ -95,6 +97,7 @@ def resume(
         compile_cache=compile_cache,
         on_rows=on_rows,
         draw=plot_runs,
+        trust=trust,
     )
 
 

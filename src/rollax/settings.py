@@ -106,6 +106,11 @@ def is_own(name: str) -> bool:
     return ":" in name
 
 
+def module_of(name: str) -> str:
+    """The module that `find` imports for such a name."""
+    return name.partition(":")[0]
+
+
 def find(slot: str, name: str) -> Any:
     """What stands under that name in that module.
 

@@ -50,13 +50,21 @@ class Processes(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExperimentFlags:
+class Trusting:
+    """Of a command that reads a configuration, which may name modules."""
+
+    trust: bool = setting(False, "Import whatever modules the folder or the file names: their code runs here.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentFlags(Trusting):
     """What a command that takes an experiment is told beside it."""
 
     config: str = setting("", "A config.json to start from.", group="run")
     preset: str = setting(
         "auto", "A preset by its name; auto takes the agent's in the environment, none takes no preset.", group="run"
     )
+    trust: bool = setting(False, group="run")
     compile_cache: bool = setting(True, "Keep compiled programs on disk for the next run.", group="run", rare=True)
 
 
@@ -72,9 +80,11 @@ def read_experiment(arguments: list[str], options: type, command: str, text: str
 
 def starting_experiment(agent: str | None, flags: Sequence[str]) -> Any:
     """What the flags will change: a configuration file, or the preset of the agent in its environment."""
-    from rollax.experiment.experiment import MAIN_AGENT, MAIN_ENV, MAIN_SEEDS, from_json, make_experiment, with_values
+    from rollax.experiment.experiment import MAIN_AGENT, MAIN_ENV, MAIN_SEEDS, make_experiment, with_values
+    from rollax.experiment.looking import modules_in
     from rollax.experiment.parts import PARTS
     from rollax.runs.reader import read_json
+    from rollax.runs.trust import experiment_in
 
     ahead = dict(values_ahead(flags))
     parts = {name: value for name, value in ahead.items() if name.split(".")[-1] in PARTS}
@@ -82,7 +92,9 @@ def starting_experiment(agent: str | None, flags: Sequence[str]) -> Any:
     if config:
         if ahead.get("preset"):
             raise ConfigError("preset does not go with config, which holds every setting already; leave one out")
-        loaded = from_json(read_json(Path(config), f"config={config} does not exist", fail=ConfigError, links=True))
+        spoken = {"agent": agent or "", "env": ahead.get("env", ""), **{name: {"part": parts[name]} for name in parts}}
+        data = read_json(Path(config), f"config={config} does not exist", fail=ConfigError, links=True)
+        loaded = experiment_in(data, config, trust="--trust" in flags, named=modules_in(spoken))
         if agent is not None and agent != loaded.agent:
             raise ConfigError(f"agent={agent!r} is not that of {config}, which is {loaded.agent!r}; leave it out")
         return with_values(loaded, parts)

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import tyro
 
-from rollax.commands.flags import parse
+from rollax.commands.flags import Trusting, parse
 from rollax.errors import ConfigError
 from rollax.settings import setting
 
 
 @dataclass(frozen=True)
-class Eval:
+class Eval(Trusting):
     run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run, or of an exported policy.")
     episodes: int = setting(100, "Number of episodes of each member.")
     epsilon: float | None = setting(None, "Share of random actions; by default that of the run's own evaluations.")
@@ -38,10 +38,15 @@ def eval_command(arguments: list[str]) -> int:
     if is_export(options.run_dir):
         if options.epsilon is not None or options.best:
             raise ConfigError("epsilon and best were decided when the policy was exported; leave them out")
-        rows = ExportedPolicy(Path(options.run_dir)).evaluate(options.episodes, options.seed)
+        rows = ExportedPolicy(Path(options.run_dir)).evaluate(options.episodes, options.seed, trust=options.trust)
     else:
         rows = evaluate_run(
-            options.run_dir, options.episodes, epsilon=options.epsilon, seed=options.seed, best=options.best
+            options.run_dir,
+            options.episodes,
+            epsilon=options.epsilon,
+            seed=options.seed,
+            best=options.best,
+            trust=options.trust,
         )
     if options.json:
         print(json.dumps(rows))
@@ -57,7 +62,7 @@ def eval_command(arguments: list[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Watch:
+class Watch(Trusting):
     run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run.")
     member: int = setting(0, "The member whose agent plays.")
     best: bool = setting(False, "Play the weights of the best evaluation instead of the last.")
@@ -86,6 +91,7 @@ def watch_command(arguments: list[str]) -> int:
         frames_per_second=options.fps,
         out=options.out or None,
         screen=screen,
+        trust=options.trust,
     )
     print(ending_line(ending))
     print(path)

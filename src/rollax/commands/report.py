@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from rollax.commands.flags import parse
+from rollax.commands.flags import Trusting, parse
 from rollax.errors import ConfigError
 from rollax.settings import setting
 
@@ -66,7 +66,7 @@ def report_command(arguments: list[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(Trusting):
     run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run.")
     out: str = setting("", "The folder for the files; by default export in the run folder.")
     member: int = setting(0, "The member whose policy is exported.")
@@ -81,6 +81,9 @@ def export_command(arguments: list[str]) -> int:
     from rollax.reports.export import export
 
     target = Path(options.out) if options.out else Path(options.run_dir) / "export"
-    for path in export(options.run_dir, target, member=options.member, best=options.best, onnx=options.onnx):
+    written = export(
+        options.run_dir, target, member=options.member, best=options.best, onnx=options.onnx, trust=options.trust
+    )
+    for path in written:
         print(path)
     return 0

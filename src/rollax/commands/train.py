@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 import rollax
-from rollax.commands.flags import ExperimentFlags, Processes, parse, read_experiment
+from rollax.commands.flags import ExperimentFlags, Processes, Trusting, parse, read_experiment
 from rollax.errors import ConfigError
 from rollax.settings import setting
 
@@ -102,7 +102,7 @@ TRAIN_HELP = (
 
 
 @dataclass(frozen=True)
-class Resume(Processes):
+class Resume(Trusting, Processes):
     run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run.")
     steps: int = setting(0, "Number of steps of each member to extend a finished run to; 0 extends none.")
     devices: int | None = setting(
@@ -130,4 +130,5 @@ def resume_command(arguments: list[str]) -> int:
             restart=options.restart,
             quiet=options.quiet,
             compile_cache=options.compile_cache,
+            trust=options.trust,
         ).exit_code

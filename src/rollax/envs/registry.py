@@ -50,6 +50,18 @@ def host_world(name: str) -> Callable[[], Any] | None:
     return next((world for prefix, world in HOST.items() if name.startswith(prefix)), None)
 
 
+def own_module(name: str) -> str | None:
+    """The module of the user's own that making the environment imports; None where it imports none.
+
+    Gymnasium imports one too, where an id is `module:Id-v0`.
+    """
+    if name.startswith(gymnasium_envs.PREFIX):
+        name = name.removeprefix(gymnasium_envs.PREFIX)
+    elif host_world(name) or name in OWN:
+        return None
+    return named.module_of(name) if named.is_own(name) else None
+
+
 def names() -> list[str]:
     """All environments that can be named without a module, those without discrete actions left out."""
     return [*inside_names(), *atari.names()]

@@ -27,7 +27,6 @@ import rollax
 from rollax.envs import registry
 from rollax.envs.host import HostTask
 from rollax.errors import CheckpointError, ConfigError
-from rollax.experiment.experiment import from_json
 from rollax.experiment.tree import to_json
 from rollax.programs.evaluate import Evaluation, Evaluator
 from rollax.programs.loop import leaf_name
@@ -37,6 +36,7 @@ from rollax.runs.folder import RunFolder
 from rollax.runs.reader import read_json, sha256_of
 from rollax.runs.result import Policy, Result
 from rollax.runs.tables import episode_statistics
+from rollax.runs.trust import experiment_in, remember
 from rollax.types import Array, Decision, Key, Observation
 
 CARD, WEIGHTS, CONFIG, PROGRAM, ONNX = (
@@ -46,14 +46,20 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def export(
-    run_dir: str | Path, target: str | Path, *, member: int = 0, best: bool = False, onnx: bool = False
+    run_dir: str | Path,
+    target: str | Path,
+    *,
+    member: int = 0,
+    best: bool = False,
+    onnx: bool = False,
+    trust: bool = False,
 ) -> list[Path]:
     """Writes a member's policy into a folder and returns the files, the card that describes them first."""
     if onnx and importlib.util.find_spec("jax2onnx") is None:
         raise ConfigError("onnx needs a converter: pip install 'rollax[onnx]'")
     if importlib.util.find_spec("flatbuffers") is None:
         raise ConfigError("a policy is written with flatbuffers: pip install 'rollax[export]'")
-    target, result = Path(target), Result(Path(run_dir))
+    target, result = Path(target), Result(Path(run_dir), trust=trust)
     policy = result.policy(member, best=best)
     if onnx and (policy.task.players or not single_leaf(policy) or jax.tree.leaves(policy.start())):
         raise ConfigError(
@@ -64,7 +70,9 @@ def export(
     except OSError as error:
         raise ConfigError(f"out={target} cannot be made: {error.strerror}") from error
     save_file(flatten(policy.learner.params), target / WEIGHTS, {"format": "rollax", "agent": result.experiment.agent})
-    (target / CONFIG).write_text(json.dumps(to_json(result.experiment), indent=1) + "\n")
+    config = to_json(result.experiment)
+    remember(config)
+    (target / CONFIG).write_text(json.dumps(config, indent=1) + "\n")
     (target / PROGRAM).write_bytes(program_of(policy).serialize())
     written = [target / name for name in (WEIGHTS, CONFIG, PROGRAM)]
     if onnx:
@@ -236,10 +244,11 @@ class ExportedPolicy:
         result = call(*jax.tree.leaves(obs), *memory, jax.random.bits(key, dtype=jnp.uint32))
         return Decision(result[0], (), list(result[1:])) if carry else Decision(result, (), carry)
 
-    def evaluate(self, episodes: int, seed: int = 0) -> list[dict[str, Any]]:
+    def evaluate(self, episodes: int, seed: int = 0, *, trust: bool = False) -> list[dict[str, Any]]:
         """Plays greedy episodes; a row as `rollax eval` gives for a run's member."""
         self.verify()
-        experiment = from_json(read_json(Path(self.folder) / CONFIG, f"{self.folder} has no {CONFIG}"))
+        path = Path(self.folder) / CONFIG
+        experiment = experiment_in(read_json(path, f"{self.folder} has no {CONFIG}"), path, trust=trust)
         task = registry.make(experiment.env, experiment.world)
         if isinstance(task, HostTask):
             raise ConfigError(f"{experiment.env} is outside JAX; call the policy from a loop of your own")

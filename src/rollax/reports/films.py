@@ -81,6 +81,7 @@ def watch(
     frames_per_second: int = 0,
     out: str | Path | None = None,
     screen: TextIO | None = None,
+    trust: bool = False,
 ) -> tuple[Path, Ending]:
     """Lets a run's agent play an episode; returns the path of the moving picture and how the episode ended.
 
@@ -91,7 +92,7 @@ def watch(
     """
     target = Path(out) if out else Path(run_dir) / "watch.gif"
     check_film(target)
-    result = Result(Path(run_dir))
+    result = Result(Path(run_dir), trust=trust)
     policy = result.policy(member, best=best)
     if policy.task.outside:
         played = film(policy, result.experiment.env, seed, most or LONG_FILM)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import rollax
-from rollax.errors import RollaxError
+from rollax.errors import RollaxError, warn
 from rollax.reports.drawing import colour_of, save
 from rollax.reports.figures import Chart, Figure, all_figures
 from rollax.reports.runs import Group, Run, groups_of, read_runs
@@ -28,6 +28,8 @@ from rollax.reports.tables import (
     settings_section,
 )
 from rollax.runs.console import duration
+from rollax.runs.folder import RunFolder
+from rollax.runs.trust import strangers
 
 FILMS = {".gif": "image/gif", ".mp4": "video/mp4"}
 MOST_POINTS = 2_000  # of a curve; a longer one is thinned out, the last point kept
@@ -217,7 +219,7 @@ def films_section(runs: Sequence[Run], films: dict[str, Path | None]) -> str:
 
 
 def film_of(run: Run, *, record: bool) -> Path | None:
-    """A run's moving picture; one is recorded if there is none."""
+    """A run's moving picture; one is recorded if there is none, and if that runs no code that is not trusted."""
     from rollax.reports.films import watch
 
     for suffix in FILMS:
@@ -225,6 +227,12 @@ def film_of(run: Run, *, record: bool) -> Path | None:
         if path.exists():
             return path
     if not record:
+        return None
+    if strange := strangers(RunFolder(run.result.run_dir).read_config()):
+        warn(
+            f"{run.result.run_dir} is shown without a film: to play it runs code of the module "
+            f"{' and '.join(strange)}; if you trust it, `rollax watch {run.result.run_dir} --trust` makes one"
+        )
         return None
     scores = [member["eval_return_mean"] for member in run.result.summary["members"]]
     best = int(np.argmax([-math.inf if score is None else score for score in scores]))

@@ -26,15 +26,15 @@ class Run:
 
     @property
     def env(self) -> str:
-        return self.result.experiment.env
+        return self.result.description.env
 
     @property
     def agent(self) -> str:
-        return self.result.experiment.agent
+        return self.result.description.agent
 
     @cached_property
     def leaves(self) -> list[Leaf]:
-        return list(leaves(self.result.experiment))
+        return list(leaves(self.result.description))
 
     @property
     def varied(self) -> list[str]:
@@ -49,7 +49,7 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Every leaf of the experiment by its name; a population's is a tuple of numbers."""
-        return parts_of(self.result.experiment) | {leaf.name: leaf.value for leaf in self.leaves}
+        return parts_of(self.result.description) | {leaf.name: leaf.value for leaf in self.leaves}
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def groups_of(runs: Sequence[Run]) -> list[Group]:
         same = [other for other in alike if other is not run and set(differing([run, other])) <= run.incidental]
         base = ", ".join([run.agent, *told]) + (f" ({run.name})" if same else "")
         settings: dict[str, list[int]] = {}
-        for index, member in enumerate(population(run.result.experiment)):
+        for index, member in enumerate(population(run.result.description)):
             own = "".join(f", {name}={value_text(member.hparams[name])}" for name in run.varied)
             settings.setdefault(base + own, []).append(index)
         found += [Group(method, run, tuple(members)) for method, members in settings.items()]

@@ -8,14 +8,17 @@ import io
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rollax.errors import CheckpointError, ConfigError, NewerFormatError, RollaxError, warn
-from rollax.experiment.experiment import Experiment, from_json
+from rollax.experiment.experiment import Experiment
+from rollax.experiment.looking import looked_at
 from rollax.runs import checkpoint
 from rollax.runs.files import set_aside, sweep, write_text
 from rollax.runs.reader import MOST_TABLE_BYTES, kind_of, read_bytes, read_json, real_folder
+from rollax.runs.trust import demand_trust, experiment_in
 
 STEP = "0|[1-9][0-9]{0,17}"  # the name of a checkpoint
 OWN_FILES = (
@@ -68,13 +71,23 @@ class RunFolder:
             raise CheckpointError(f"{self.config} is missing; a checkpoint's meta.json holds a copy, as `config`")
         return read_json(self.config, f"{self.path} is no run folder: it has no config.json")
 
-    def read_experiment(self) -> Experiment:
-        """What was run.  CheckpointError with the file where the configuration is none."""
+    def read_experiment(self, *, trust: bool) -> Experiment:
+        """What was run, with the modules that it names imported.
+
+        ConfigError where these are not trusted, CheckpointError with the file where the configuration is none.
+        """
+        config = self.read_config()
+        demand_trust(config, self.config, trust=trust)
+        return self._understood(config, lambda data: experiment_in(data, self.config, trust=True))
+
+    def read_description(self) -> Experiment:
+        """The same for looking only: nothing is imported, and plain data stands in for what is of the user's own."""
+        return self._understood(self.read_config(), looked_at)
+
+    def _understood(self, config: Any, make: Callable[[Any], Experiment]) -> Experiment:
         try:
-            return from_json(self.read_config())
+            return make(config)
         except ConfigError as error:
-            if not kind_of(self.config):
-                raise
             raise CheckpointError("\n".join(f"{self.config}: {line}" for line in error.problems)) from error
 
     def read_summary(self) -> dict[str, Any]:

@@ -99,10 +99,11 @@ class Policy:
 
 @dataclass(frozen=True)
 class Result:
-    """A run folder, read back."""
+    """A run folder, read back; `trust` imports whatever modules it names."""
 
     run_dir: Path
     exit_code: int = 0
+    trust: bool = False
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -111,18 +112,23 @@ class Result:
 
     @cached_property
     def experiment(self) -> Experiment:
-        """What was run, from config.json."""
-        return RunFolder(self.run_dir).read_experiment()
+        """What was run, from config.json.  Raises ConfigError where it names modules that are not trusted."""
+        return RunFolder(self.run_dir).read_experiment(trust=self.trust)
+
+    @cached_property
+    def description(self) -> Experiment:
+        """The same for looking only: nothing is imported, and plain data stands in for what is of the user's own."""
+        return RunFolder(self.run_dir).read_description()
 
     @cached_property
     def curves(self) -> dict[str, np.ndarray]:
         """The columns of metrics.csv as arrays `[members, rows]`; what is empty there is NaN here."""
-        return read_columns(RunFolder(self.run_dir).metrics, len(population(self.experiment)))
+        return read_columns(RunFolder(self.run_dir).metrics, len(population(self.description)))
 
     @cached_property
     def evaluations(self) -> dict[str, np.ndarray]:
         """The columns of evaluations.csv, likewise."""
-        return read_columns(RunFolder(self.run_dir).evaluations, len(population(self.experiment)))
+        return read_columns(RunFolder(self.run_dir).evaluations, len(population(self.description)))
 
     def policy(self, member: int = 0, *, best: bool = False) -> Policy:
         """The policy of one member: of its last weights, or of those of its best evaluation."""
@@ -134,20 +140,29 @@ class Result:
         return policy_of(plan, jax.tree.map(lambda leaf: leaf[member], params), member)
 
 
-def load(run_dir: str | Path, member: int = 0, *, best: bool = False) -> Policy:
-    """The policy of a run: `rollax.load("runs/mine")(observation)`."""
-    return Result(Path(run_dir)).policy(member, best=best)
+def load(run_dir: str | Path, member: int = 0, *, best: bool = False, trust: bool = False) -> Policy:
+    """The policy of a run: `rollax.load("runs/mine")(observation)`.
+
+    Modules that the run names are imported if they are installed, if a run of yours has imported them, or with `trust`.
+    """
+    return Result(Path(run_dir), trust=trust).policy(member, best=best)
 
 
 def evaluate_run(
-    run_dir: str | Path, episodes: int, *, epsilon: float | None = None, seed: int = 0, best: bool = False
+    run_dir: str | Path,
+    episodes: int,
+    *,
+    epsilon: float | None = None,
+    seed: int = 0,
+    best: bool = False,
+    trust: bool = False,
 ) -> list[dict[str, Any]]:
     """Plays episodes with every member of a run: rows as in evaluations.csv.
 
     Where a score depends on more than the environment's name, each has the `protocol` beside it.
     """
     folder = RunFolder(run_dir)
-    experiment = folder.read_experiment()
+    experiment = folder.read_experiment(trust=trust)
     values: dict[str, Any] = {"eval_episodes": episodes}
     if epsilon is not None and any(leaf.name == "evaluation_epsilon" for leaf in leaves(experiment)):
         values["evaluation_epsilon"] = epsilon
@@ -199,7 +214,7 @@ def stored_params(path: Path, like: Params, *, best: bool) -> Params:
 def starting_weights(run_dir: str, members: int, like: Params) -> Params:
     """The best weights of another run: member by member, or those of its only member for all."""
     folder = RunFolder(run_dir)
-    theirs = len(population(folder.read_experiment()))
+    theirs = len(population(folder.read_description()))
     if theirs not in (1, members):
         raise ConfigError(f"init_from={run_dir} has {theirs} members; it needs 1 or {members}")
     path, _ = existing_checkpoint(folder)

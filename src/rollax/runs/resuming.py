@@ -8,12 +8,13 @@ from typing import Any
 
 from rollax import __version__
 from rollax.errors import CheckpointError, ConfigError, NewerFormatError
-from rollax.experiment.experiment import from_json
+from rollax.experiment.looking import modules_in
 from rollax.experiment.tree import differences, leaves, to_json
 from rollax.programs import cluster
 from rollax.programs.plan import Plan
 from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder
+from rollax.runs.trust import experiment_in
 
 FIRST_VERSION = "0.1.0"  # which did not say in a checkpoint that it had written it
 RESUMABLE_SINCE = (0, 2)  # the first version whose checkpoints hold the arrays of a run of today
@@ -72,8 +73,12 @@ def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> No
     """Refuses the checkpoint of another experiment and names what differs.
 
     A field that was not yet there when the checkpoint was written has its usual value, as it has in `config.json`.
+    The modules that `config.json` names are trusted by now; others are not imported.
     """
-    recorded = from_json(meta["config"])
+    strange = modules_in(meta["config"]).keys() - modules_in(config).keys()
+    if strange:
+        raise CheckpointError(f"{path} is of another experiment: config.json does not name its module {min(strange)}")
+    recorded = experiment_in(meta["config"], path, trust=True)
     free = {".".join(leaf.path) for leaf in leaves(recorded) if leaf.about.resumable}
     differ = [line for line in differences(to_json(recorded), config) if line.split(":")[0] not in free]
     if differ:

@@ -45,6 +45,7 @@ from rollax.runs.session import (
     write_summary,
 )
 from rollax.runs.signals import exit_code, first_signal, signals
+from rollax.runs.trust import remember
 from rollax.tracing import fetch
 
 
@@ -89,22 +90,24 @@ def resume(
     compile_cache: bool = True,
     on_rows: OnRows | None = None,
     draw: Draw | None = None,
+    trust: bool = False,
 ) -> Result:
     """Continues a run from its newest good checkpoint, or extends a finished one to `steps`.
 
     A run that has lost its checkpoints begins again only with `restart`, which keeps the old rows beside.
     The number of devices may be another than before: what was learnt goes on, with other random numbers.
+    `trust` imports whatever modules the run names.
     """
     folder = RunFolder(run_dir, writes=cluster.is_first())
     console = Console(quiet or not folder.writes)
     folder.read_config()
     with Lock(folder):
-        experiment = folder.read_experiment()
+        experiment = folder.read_experiment(trust=trust)
         ended = folder.outcome()
         if ended and not restart and (steps is None or steps <= experiment.steps):
             console.say(f"The run in {folder.path} has {ended['status']} at step {ended['total_steps']:,}.")
             show_members(console, ended)
-            return Result(folder.path, 0 if ended["status"] == "finished" else NumericError.exit_code)
+            return Result(folder.path, 0 if ended["status"] == "finished" else NumericError.exit_code, trust=True)
         if compile_cache:
             use_compile_cache()
         path, meta = chosen_checkpoint(folder, restart=restart)
@@ -137,7 +140,9 @@ def drive(
     """From a checkpoint, or from the start, to the end or to the first signal.  The caller holds the folder."""
     step, last = meta.get("step", 0), plan.last_step
     with resources(folder), console.open(), signals() as caught:
-        folder.write_config(to_json(plan.experiment))
+        config = to_json(plan.experiment)
+        remember(config)
+        folder.write_config(config)
         record = plan.experiment.record
         grids = (record.log_steps, record.eval_steps) if plan.program.on_grid else (1, 1)
         session = Session(
@@ -146,7 +151,7 @@ def drive(
             console=console,
             metrics=Table(folder.metrics, tables.metric_columns(plan), step, grids[0], last, folder.writes),
             evaluations=Table(folder.evaluations, EVALUATION_COLUMNS, step, grids[1], last, folder.writes),
-            loggers=Loggers(record.log_to, folder, to_json(plan.experiment), step, on_rows),
+            loggers=Loggers(record.log_to, folder, config, step, on_rows),
             times=Times(**meta.get("times", {})),
             saved_step=step,
         )
@@ -275,7 +280,7 @@ def finish(session: Session, state: Any, iteration: int, heard: int, draw: Draw 
             draw_curve(session, draw)
     if jax.process_count() > 1:
         print(f"process {jax.process_index()}: params_sha256 {checkpoint.params_sha256(params)}", flush=True)
-    return Result(session.folder.path, code)
+    return Result(session.folder.path, code, trust=True)  # what it names has run here
 
 
 def outcome_of(session: Session, complete: bool, heard: int) -> tuple[str, int]:

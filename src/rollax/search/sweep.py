@@ -17,6 +17,7 @@ from rollax.experiment.experiment import Experiment, Member, with_values
 from rollax.experiment.tree import leaves, to_json
 from rollax.runs.files import write_text
 from rollax.runs.folder import RunFolder
+from rollax.runs.trust import remember
 from rollax.search.arena import Arena, with_rungs
 from rollax.search.space import Space
 
@@ -168,5 +169,7 @@ def settings_text(numbers: dict[str, Any]) -> str:
 def write_best(experiment: Experiment, numbers: dict[str, Any], folder: Path) -> Path:
     """A configuration with the best settings, which `rollax train --config` takes."""
     path = folder / "best.json"
-    write_text(path, json.dumps(to_json(with_values(experiment, numbers)), indent=1) + "\n")
+    config = to_json(with_values(experiment, numbers))
+    remember(config)
+    write_text(path, json.dumps(config, indent=1) + "\n")
     return path
