@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import pickle
 import re
 import shutil
+import signal
 from typing import Any
 
 import numpy as np
@@ -158,6 +161,31 @@ def interrupted(plain, folder, step):
     summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps(summary | {"status": "running"}))
     return folder
+
+
+@pytest.mark.parametrize("kind", [rollax.Preempted, rollax.Interrupted])
+def test_a_signal_is_raised_in_python_once_the_run_is_saved(plain, tmp_path, kind):
+    """So that a loop of the caller's does not go on as if nothing had happened; and the run can."""
+    number = {rollax.Preempted: signal.SIGTERM, rollax.Interrupted: signal.SIGINT}[kind]
+    experiment = make_experiment("double", **(SMALL | {"seeds": 2, "chunk_seconds": 0.0}))
+    handlers = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
+
+    def stop_it(*_):
+        os.kill(os.getpid(), number)
+
+    with pytest.raises(rollax.RollaxError) as caught:
+        rollax.train(experiment, tmp_path / "run", quiet=True, on_rows=stop_it)
+    stopped: Any = pickle.loads(pickle.dumps(caught.value))
+    assert type(stopped) is kind
+    assert stopped.run_dir == tmp_path / "run"
+    assert f"rollax resume {tmp_path / 'run'}" in str(stopped)
+    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)] == handlers
+    assert json.loads((stopped.run_dir / "summary.json").read_text())["status"] == "interrupted"
+    with pytest.raises(kind):
+        rollax.resume(stopped.run_dir, quiet=True, on_rows=stop_it)
+    assert rollax.resume(stopped.run_dir, quiet=True).exit_code == 0
+    assert hashes(stopped.run_dir) == hashes(plain.run_dir)
+    assert without_clock(stopped.run_dir / "metrics.csv") == without_clock(plain.run_dir / "metrics.csv")
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,12 @@ SECTION = re.compile(r"(<!-- names: (\w+) -->\n).*?(<!-- end of names -->)", fla
 # What each list of the page holds: modules, and names in them.
 CONTENTS: dict[str, dict[str, tuple[str, ...]]] = {
     "public": {"rollax": tuple(rollax.__all__)},
+    "errors": {
+        "rollax.errors": (
+            *("ConfigError", "CheckpointError", "NewerFormatError", "NumericError", "EnvError", "ResourceError"),
+            *("Stopped", "Interrupted", "Preempted"),
+        ),
+    },
     "files": {"rollax.reports.export": ("export", "ExportedPolicy")},
     "parts": {
         "rollax.types": ("Transition", "Decision", "EnvSpec", "Discrete", "Box"),
@@ -57,6 +63,9 @@ def entry(name: str, thing: Any) -> Iterator[str]:
     """A name with its signature, what it is, and what its users may ask of it."""
     if isinstance(thing, Limit):
         yield from item(f"{name}: Limit", f"A number {thing.demand(thing.low - 1)}.")
+        return
+    if isinstance(thing, type) and issubclass(thing, rollax.RollaxError):  # nobody calls it
+        yield from item(f"{name}, exit_code {thing.exit_code}", thing)
         return
     yield from item(f"{name}{signature(thing)}", thing)
     for member, value in own_members(thing) if isinstance(thing, type) else ():

@@ -12,6 +12,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rollax.errors import Interrupted, Preempted, RollaxError
     from rollax.experiment.experiment import Experiment, make_experiment
     from rollax.programs.debugging import Debug
     from rollax.runs.loggers import OnRows
@@ -21,17 +22,23 @@ if TYPE_CHECKING:
 # Heavy packages are imported where a name is first used, so that `import rollax` takes no time.
 _HOME = {
     "Experiment": "rollax.experiment.experiment",
+    "Interrupted": "rollax.errors",
     "Observation": "rollax.types",
     "Policy": "rollax.runs.result",
+    "Preempted": "rollax.errors",
     "Result": "rollax.runs.result",
+    "RollaxError": "rollax.errors",
     "make_experiment": "rollax.experiment.experiment",
     "load": "rollax.runs.result",
 }
 __all__ = [
     "Experiment",
+    "Interrupted",
     "Observation",
     "Policy",
+    "Preempted",
     "Result",
+    "RollaxError",
     "load",
     "make_experiment",
     "resume",
@@ -52,19 +59,23 @@ def train(
 
     Without `run_dir` the folder is a new one below `runs/`.  `on_rows(kind, rows)` is told of new rows of metrics.csv
     ("train") and evaluations.csv ("eval") as they come.  `debug` looks for mistakes.
+    After Ctrl-C or SIGTERM the run is saved, and `Interrupted` or `Preempted` is raised.
     """
     from rollax.programs.debugging import NO_DEBUG
     from rollax.reports.drawing import plot_runs
     from rollax.runs import run
+    from rollax.runs.result import not_stopped
 
-    return run.train(
-        experiment,
-        run_dir,
-        quiet=quiet,
-        compile_cache=compile_cache,
-        on_rows=on_rows,
-        debug=debug or NO_DEBUG,
-        draw=plot_runs,
+    return not_stopped(
+        run.train(
+            experiment,
+            run_dir,
+            quiet=quiet,
+            compile_cache=compile_cache,
+            on_rows=on_rows,
+            debug=debug or NO_DEBUG,
+            draw=plot_runs,
+        )
     )
 
 
@@ -87,17 +98,20 @@ def resume(
     """
     from rollax.reports.drawing import plot_runs
     from rollax.runs import run
+    from rollax.runs.result import not_stopped
 
-    return run.resume(
-        run_dir,
-        steps,
-        devices=devices,
-        restart=restart,
-        quiet=quiet,
-        compile_cache=compile_cache,
-        on_rows=on_rows,
-        draw=plot_runs,
-        trust=trust,
+    return not_stopped(
+        run.resume(
+            run_dir,
+            steps,
+            devices=devices,
+            restart=restart,
+            quiet=quiet,
+            compile_cache=compile_cache,
+            on_rows=on_rows,
+            draw=plot_runs,
+            trust=trust,
+        )
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 
 class RollaxError(Exception):
@@ -53,6 +54,29 @@ class ResourceError(RollaxError):
 
 PREEMPTED = 75
 INTERRUPTED = 130
+
+
+class Stopped(RollaxError):
+    """A run that a signal has ended before its end, and that is saved: `rollax.resume(error.run_dir)` goes on."""
+
+    def __init__(self, run_dir: Path):
+        self.run_dir = run_dir
+        super().__init__(run_dir)
+
+    def __str__(self) -> str:
+        return f"the run was stopped by a signal and is saved; continue with `rollax resume {self.run_dir}`"
+
+
+class Interrupted(Stopped):
+    """A run that Ctrl-C has ended; it is saved in `run_dir`."""
+
+    exit_code = INTERRUPTED
+
+
+class Preempted(Stopped):
+    """A run that SIGTERM has ended, as a scheduler sends it; it is saved in `run_dir`."""
+
+    exit_code = PREEMPTED
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import tyro
 
 import rollax
 from rollax.commands.flags import ExperimentFlags, Processes, Trusting, parse, read_experiment
-from rollax.errors import ConfigError
+from rollax.errors import ConfigError, Stopped
 from rollax.settings import setting
 
 
@@ -85,13 +86,22 @@ def train_command(arguments: list[str]) -> int:
             if not options.quiet:
                 print(reason, flush=True)
         debug = options.debug_modes()
-        return rollax.train(
+        return exit_code(
+            rollax.train,
             experiment,
             options.run_dir or None,
             quiet=options.quiet,
             compile_cache=options.compile_cache,
             debug=debug,
-        ).exit_code
+        )
+
+
+def exit_code(run: Callable[..., rollax.Result], *arguments: Any, **options: Any) -> int:
+    """How a run ends; one that a signal has stopped has told so itself."""
+    try:
+        return run(*arguments, **options).exit_code
+    except Stopped as stopped:
+        return stopped.exit_code
 
 
 TRAIN_HELP = (
@@ -123,7 +133,8 @@ def resume_command(arguments: list[str]) -> int:
 
     use_all_cores()
     with options.joined():
-        return rollax.resume(
+        return exit_code(
+            rollax.resume,
             options.run_dir,
             options.steps or None,
             devices=options.devices,
@@ -131,4 +142,4 @@ def resume_command(arguments: list[str]) -> int:
             quiet=options.quiet,
             compile_cache=options.compile_cache,
             trust=options.trust,
-        ).exit_code
+        )

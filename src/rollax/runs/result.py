@@ -14,7 +14,7 @@ import numpy as np
 
 from rollax.agents.base import Agent, AgentDecider, Learner
 from rollax.envs.protocol import Envs, play_envs
-from rollax.errors import CheckpointError, ConfigError
+from rollax.errors import CheckpointError, ConfigError, Interrupted, Preempted
 from rollax.experiment.experiment import Experiment, population, with_values
 from rollax.experiment.tree import leaves
 from rollax.programs.plan import Plan, make_plan
@@ -138,6 +138,14 @@ class Result:
         path, _ = existing_checkpoint(RunFolder(self.run_dir))
         params = stored_params(path, plan.shapes()[0].learner.params, best=best)
         return policy_of(plan, jax.tree.map(lambda leaf: leaf[member], params), member)
+
+
+def not_stopped(result: Result) -> Result:
+    """The result of a run that has ended by itself.  Raises Interrupted or Preempted for one that a signal ended."""
+    for kind in (Interrupted, Preempted):
+        if result.exit_code == kind.exit_code:
+            raise kind(result.run_dir)
+    return result
 
 
 def load(run_dir: str | Path, member: int = 0, *, best: bool = False, trust: bool = False) -> Policy:
