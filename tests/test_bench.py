@@ -341,7 +341,7 @@ def test_a_missing_extra_is_one_line(side, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--seconds", "0"], "seconds=0 must be above 0"),
+        (["--seconds", "0"], "seconds=0.0 must be in (0, 600]"),
         (["--against", "torch", "--repeats", "0"], "repeats=0 must be at least 1"),
         (["--against", "torch", "--steps", "5"], "steps=5 must be at least 20"),
         (["--plot", "x.png"], "plot draws a comparison"),

@@ -283,8 +283,8 @@ def test_what_an_agent_has_not_is_said(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("train", "double", "--steps", "abc"), "Error parsing --steps: invalid literal for int() with base 10: 'abc'"),
-        (("train", "double", "--loss", "l2"), "invalid choice 'l2' for argument '--loss'"),
+        (("train", "double", "--steps", "abc"), "--steps 'abc' must be a whole number"),
+        (("train", "double", "--loss", "l2"), "--loss 'l2' must be one of huber, squared"),
         (("train", "double", "--learning-rate"), "learning_rate=() holds no number"),
         (("train", "double", "again"), "Unrecognized options: again"),
         (("resume",), "Missing from rollax resume: STR run-dir (required)"),

@@ -6,6 +6,7 @@ import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 
 class RollaxError(Exception):
@@ -20,7 +21,8 @@ class ConfigError(RollaxError, ValueError):
     exit_code = 2
 
     def __init__(self, problems: str | Sequence[str]):
-        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        listed = [problems] if isinstance(problems, str) else problems
+        self.problems = [shortened(problem, LONGEST_LINE) for problem in listed]
         super().__init__("\n".join(self.problems))
 
 
@@ -54,6 +56,25 @@ class ResourceError(RollaxError):
 
 PREEMPTED = 75
 INTERRUPTED = 130
+LONGEST_LINE, LONGEST_VALUE = 2_000, 80  # characters that are shown of a problem, and of a value
+
+
+def shortened(text: str, most: int = LONGEST_VALUE) -> str:
+    """The text; of one that is too long to be read, its beginning and its end."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[len(text) - most // 2 :]}"
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it."""
+    if isinstance(value, str | bytes):
+        long = len(value) > LONGEST_VALUE
+        return f"{value[: LONGEST_VALUE // 2]!r}... ({len(value):,} characters)" if long else repr(value)
+    if isinstance(value, list | tuple) and len(value) > LONGEST_VALUE:
+        return f"{shortened(repr(value[:LONGEST_VALUE]))} ({len(value):,} long)"
+    try:
+        return shortened(repr(value))
+    except ValueError:  # Python writes no number of so many digits
+        return "a number of thousands of digits"
 
 
 class Stopped(RollaxError):
@@ -82,7 +103,7 @@ class Preempted(Stopped):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The nearest right names, or all of them where none is near."""
     names = list(known)
-    near = difflib.get_close_matches(name.replace("-", "_"), names, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(shortened(name).replace("-", "_"), names, n=3, cutoff=0.4)
     return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(sorted(names))}"
 
 

@@ -7,30 +7,35 @@ import difflib
 import functools
 import importlib
 import inspect
-import math
+import typing
 from typing import Any, NamedTuple
 
 from rollax.blame import fails
-from rollax.errors import ConfigError, EnvError
+from rollax.errors import ConfigError, EnvError, shown
+
+# Numbers are computed in 32 bits.  What is beyond the largest is infinite there, and below the smallest it is 0.
+LARGEST, SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38
+LONGEST_TEXT = 4_096  # characters of a name or a path
 
 
 class Limit(NamedTuple):
-    """A range of finite numbers, its ends included unless `above` is set."""
+    """A range of numbers that 32 bits can hold, its ends included unless `above` is set."""
 
     low: float
-    high: float = math.inf
+    high: float = LARGEST
     above: bool = False  # the low end itself is not allowed
 
     def admits(self, value: float) -> bool:
-        """Whether a value lies in the range."""
-        if not math.isfinite(value):
-            return False
-        return (value > self.low if self.above else value >= self.low) and value <= self.high
+        """Whether a value lies in the range.  NaN lies in none."""
+        inside = (value > self.low if self.above else value >= self.low) and value <= self.high
+        return inside and not 0 < abs(value) < SMALLEST
 
     def demand(self, value: float) -> str:
         """What a value that is not admitted should have been."""
+        if 0 < abs(value) < SMALLEST:
+            return f"{'' if self.above else '0 or '}at least {SMALLEST:.3g}: it would be computed as 0"
         if value > self.high:
-            return f"at most {self.high:,}"
+            return f"at most {self.high:,}" if self.high < LARGEST else f"at most {self.high:.6g}"
         if self.high >= 2**31 - 1:
             return f"above {self.low:g}" if self.above else f"at least {self.low:g}"
         return f"in {'(' if self.above else '['}{self.low:g}, {self.high:g}]"
@@ -41,6 +46,8 @@ NOT_NEGATIVE = Limit(0.0)
 SHARE = Limit(0.0, 1.0)
 COUNT = Limit(1, 2**31 - 1)
 COUNT_OR_NONE = Limit(0, 2**31 - 1)
+# Of settings that say none, as those of a user's own part.
+ANY_NUMBER = {float: Limit(-LARGEST), int: Limit(-(2**31), 2**31 - 1)}
 
 
 class About(NamedTuple):
@@ -56,6 +63,7 @@ class About(NamedTuple):
     searchable: bool = True  # `sweep` and `tune` may search it
     memory: bool = False  # the more of it, the more memory a run needs
     protocol: bool = False  # a score depends on it, whatever was learnt
+    at_most: str = ""  # the name of a field beside it, which must not be smaller
 
     def over(self, base: About) -> About:
         """What this says, and where it says nothing, what `base` says."""
@@ -79,9 +87,11 @@ def setting(
     searchable: bool = True,
     memory: bool = False,
     protocol: bool = False,
+    at_most: str = "",
 ) -> Any:
     """A field of a dataclass with what belongs to it, as `About` has it; without a default it must be given."""
-    about = About(help, limit, group, rare, population, resumable, incidental, searchable, memory, protocol)
+    marks = (rare, population, resumable, incidental, searchable, memory, protocol, at_most)
+    about = About(help, limit, group, *marks)
     return dataclasses.field(default=default, metadata={KEY: about})
 
 
@@ -101,6 +111,35 @@ def abouts(kind: type) -> dict[str, About]:
     return collected
 
 
+def out_of_range(name: str, annotation: Any, limit: Limit | None, value: Any) -> list[str]:
+    """The first of the numbers that is out of its range, in a line; nothing where all are in it.
+
+    A number of a setting without a limit must still fit into 32 bits.
+    """
+    kind = typing.get_args(annotation)[0] if typing.get_origin(annotation) is tuple else annotation
+    limit = limit or ANY_NUMBER.get(kind)
+    if limit is None:
+        return []
+    values = value if isinstance(value, tuple) else (value,)
+    wrong = (item for item in values if not limit.admits(item))
+    return [f"{name}={shown(item)} must be {limit.demand(item)}" for item in wrong][:1]
+
+
+def text_problem(value: Any) -> str:
+    """What is wrong with a name or a path, whatever it names; empty where nothing is."""
+    if not isinstance(value, str):
+        return "must be a str"
+    if len(value) > LONGEST_TEXT:
+        return f"must have at most {LONGEST_TEXT:,} characters"
+    return "must not hold a NUL character" if "\0" in value else ""
+
+
+def check_text(slot: str, value: Any) -> None:
+    """Raises ConfigError, which speaks of `slot`, for what can be no name."""
+    if problem := text_problem(value):
+        raise ConfigError(f"{slot}={shown(value)} {problem}")
+
+
 def is_own(name: str) -> bool:
     """Whether a name is one of the user's own things."""
     return ":" in name
@@ -117,6 +156,7 @@ def find(slot: str, name: str) -> Any:
     Raises ConfigError, which speaks of `slot`, where there is no such thing or its module fails; for an environment's
     module that fails it is EnvError.
     """
+    check_text(slot, name)
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)

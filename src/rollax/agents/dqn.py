@@ -81,6 +81,7 @@ class DQNHParams(OptimizerHParams):
         0.4,
         "Importance-sampling exponent of a prioritised replay buffer at the start; 1 corrects in full.",
         limit=SHARE,
+        at_most="importance_end",
         group="replay",
         rare=True,
     )
@@ -131,7 +132,17 @@ class DQNConfig(AgentConfig):
 
     def problems(self, spec: EnvSpec) -> list[str]:
         parts = self.replay.problems(spec) + self.torso.problems(spec.observation) + self.head.problems()
-        return parts + share_problems(spec, "batch_size", self.batch_size)
+        return parts + share_problems(spec, "batch_size", self.batch_size) + self.batch_problems(spec)
+
+    def batch_problems(self, spec: EnvSpec) -> list[str]:
+        """Whether the replay, once it is full, has as many windows as a gradient step draws."""
+        most = self.replay.most_windows(spec)
+        if self.batch_size <= most or most < 1:  # a replay that holds none says so itself
+            return []
+        return [
+            f"batch_size={self.batch_size} is more than the {most} transitions that capacity={self.replay.capacity} "
+            f"has to draw from; the most is batch_size={most // spec.shards * spec.shards}"
+        ]
 
     def least_warm_up(self, spec: EnvSpec) -> int:
         return self.replay.least_warm_up(spec)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from rollax.commands.flags import parse
 from rollax.errors import ConfigError
-from rollax.settings import setting
+from rollax.settings import COUNT, COUNT_OR_NONE, Limit, setting
 
 # What each comparison needs, as modules; the extra has its name.
 NEEDS = {"torch": ("torch", "gymnasium"), "sb3": ("stable_baselines3",), "sbx": ("sbx",)}
@@ -20,16 +20,22 @@ NEEDS = {"torch": ("torch", "gymnasium"), "sb3": ("stable_baselines3",), "sbx": 
 
 @dataclass(frozen=True)
 class Bench:
-    seconds: float = setting(0.5, "Seconds that each thing is timed, beside its compilation.")
+    seconds: float = setting(
+        0.5, "Seconds that each thing is timed, beside its compilation.", limit=Limit(0, 600, above=True)
+    )
     against: Literal["none", "torch", "sb3", "sbx"] = setting(
         "none", "The library to train DQN beside: a PyTorch loop, Stable-Baselines3 or SBX."
     )
     steps: int = setting(
-        0, "Number of steps of each training of a comparison; 0 for as many as are measured to suffice."
+        0,
+        "Number of steps of each training of a comparison; 0 for as many as are measured to suffice.",
+        limit=COUNT_OR_NONE,
     )
-    repeats: int = setting(5, "Number of trainings of each side of a comparison, each with a seed of its own.")
-    seed: int = setting(0, "The first random seed.")
-    seeds: int = setting(10, "Number of seeds that the library also trains at once; 1 trains none.")
+    repeats: int = setting(
+        5, "Number of trainings of each side of a comparison, each with a seed of its own.", limit=COUNT
+    )
+    seed: int = setting(0, "The first random seed.", limit=COUNT_OR_NONE)
+    seeds: int = setting(10, "Number of seeds that the library also trains at once; 1 trains none.", limit=COUNT)
     torch_device: Literal["cpu", "cuda"] = setting("cpu", "Where PyTorch's networks are.")
     json: bool = setting(False, "Print one JSON object instead of tables.")
     out: str = setting("", "A file for the same JSON object.")
@@ -58,10 +64,6 @@ def bench_command(arguments: list[str]) -> int:
 def check(options: Bench) -> None:
     """Raises ConfigError for whatever can be known to be wrong before anything runs."""
     problems = []
-    if not 0 < options.seconds <= 600:
-        problems.append(f"seconds={options.seconds:g} must be above 0 and at most 600")
-    if options.steps < 0:
-        problems.append(f"steps={options.steps} must not be negative")
     missing = [module for module in NEEDS.get(options.against, ()) if importlib.util.find_spec(module) is None]
     if missing:
         problems.append(f"--against {options.against} needs {missing[0]}: pip install 'rollax[{options.against}]'")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import io
 import re
 import types
@@ -16,9 +15,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from rollax.commands.help import Flag, help_text, negated
+from rollax.commands.help import Flag, help_text
+from rollax.commands.words import canonical, grouped
 from rollax.errors import ConfigError
-from rollax.settings import abouts, setting
+from rollax.settings import COUNT_OR_NONE, Limit, abouts, out_of_range, setting
 
 PLACES = "devices and processes"
 
@@ -36,10 +36,18 @@ class Processes(Device):
         "", "HOST:PORT of the first of several processes, which also takes the next port.", group=PLACES, rare=True
     )
     num_processes: int = setting(
-        0, "Number of processes of one run; 0 asks a scheduler such as SLURM.", group=PLACES, rare=True
+        0,
+        "Number of processes of one run; 0 asks a scheduler such as SLURM.",
+        group=PLACES,
+        rare=True,
+        limit=COUNT_OR_NONE,
     )
     process_id: int = setting(
-        -1, "Number of this process among several, from 0; -1 asks a scheduler.", group=PLACES, rare=True
+        -1,
+        "Number of this process among several, from 0; -1 asks a scheduler.",
+        group=PLACES,
+        rare=True,
+        limit=Limit(-1, 2**31 - 1),
     )
 
     def joined(self) -> Any:
@@ -75,7 +83,33 @@ def read_experiment(arguments: list[str], options: type, command: str, text: str
     """
     agent = arguments[0] if arguments and not arguments[0].startswith("-") else None
     flags = arguments[1:] if agent else arguments
-    return parse_experiment(starting_experiment(agent, flags), flags, options, f"rollax {command} [AGENT]", text)
+    program = f"rollax {command} [AGENT]"
+    try:
+        start = starting_experiment(agent, flags)
+    except ConfigError as error:  # with parts that do not fit: what else is wrong, without them?
+        flags, start = without_parts(agent, flags, error)
+        try:
+            parse_experiment(start, flags, options, program, text)
+        except ConfigError as further:
+            raise ConfigError(error.problems + further.problems) from None
+        raise
+    return parse_experiment(start, flags, options, program, text)
+
+
+def without_parts(agent: str | None, flags: Sequence[str], error: ConfigError) -> tuple[list[str], Any]:
+    """The flags that choose no part, and what they will change.  Raises the error if it does not come from parts."""
+    from rollax.experiment.parts import PARTS
+
+    def chooses(group: list[str]) -> bool:
+        return any(name.split(".")[-1] in PARTS for name, _ in values_ahead([*group, ""]))
+
+    rest = [word for group in grouped(flags) if not chooses(group) for word in group]
+    if len(rest) == len(flags):
+        raise error
+    try:
+        return rest, starting_experiment(agent, rest)
+    except ConfigError:
+        raise error from None
 
 
 def starting_experiment(agent: str | None, flags: Sequence[str]) -> Any:
@@ -116,7 +150,7 @@ def parse_experiment(
 ) -> tuple[Any, Any]:
     """The experiment with what flags change, and the options."""
     from rollax.experiment.experiment import with_values
-    from rollax.experiment.tree import leaves
+    from rollax.experiment.tree import leaves, range_problems
 
     beside = flags_of(options)
     settings = setting_flags(start, {flag.name for flag in beside})
@@ -133,10 +167,30 @@ def parse_experiment(
         frozen=True,
         kw_only=True,
     )
-    parsed = parsed_by_tyro(form, canonical(flags, known, list(settings)), program)
-    values = {path: getattr(parsed, field) for path, field in fields.items()}
-    changed = {path for path, value in values.items() if value != settings[path].default}
-    return with_values(start, {leaf.name: values[leaf.path] for leaf in leaves(start) if leaf.path in changed}), parsed
+    good, problems = canonical(flags, known, list(settings))
+    try:
+        parsed = parsed_by_tyro(form, good, program)
+        values = {path: getattr(parsed, field) for path, field in fields.items()}
+        changed = {path for path, value in values.items() if value != settings[path].default}
+        asked = {leaf.name: values[leaf.path] for leaf in leaves(start) if leaf.path in changed}
+        experiment = with_values(start, asked)
+        problems += option_problems(options, parsed)
+    except ConfigError as error:
+        raise ConfigError(problems + error.problems) from None
+    if problems:
+        raise ConfigError(problems + range_problems(experiment))
+    return experiment, parsed
+
+
+def option_problems(options: Any, parsed: Any) -> list[str]:
+    """The options of a command that are out of their ranges."""
+    given = ((flag, getattr(parsed, flag.name)) for flag in flags_of(options))
+    return [
+        problem
+        for flag, value in given
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        for problem in out_of_range(flag.name, type(value), flag.about.limit, value)
+    ]
 
 
 def setting_flags(start: Any, taken: set[str]) -> dict[tuple[str, ...], Flag]:
@@ -168,7 +222,13 @@ def parse(form: Any, flags: Sequence[str], program: str, text: str) -> Any:
     """The options of a command that takes no experiment."""
     known = flags_of(form)
     answer_help(flags, program, text, known)
-    return parsed_by_tyro(form, canonical(flags, known, []), program)
+    good, problems = canonical(flags, known, [])
+    if problems:
+        raise ConfigError(problems)
+    parsed = parsed_by_tyro(form, good, program)
+    if problems := option_problems(form, parsed):
+        raise ConfigError(problems)
+    return parsed
 
 
 def parsed_by_tyro(form: Any, flags: Sequence[str], program: str) -> Any:
@@ -203,55 +263,3 @@ def answer_help(flags: Sequence[str], program: str, text: str, known: Sequence[F
     if {"-h", "--help", "--help-all"}.intersection(flags):
         print(help_text(program, text, known, everything="--help-all" in flags))
         raise SystemExit(0)
-
-
-def canonical(flags: Sequence[str], known: Sequence[Flag], paths: list[tuple[str, ...]]) -> list[str]:
-    """The flags by the names that the parser knows; settings may be given by any ending of these paths.
-
-    Raises ConfigError, a line for each, for those that are ambiguous or not known.
-    """
-    texts = {flag.text: flag.text for flag in known if not flag.positional}
-    texts |= {negated(flag.text): negated(flag.text) for flag in known if flag.kind is bool}
-    result, problems = [], []
-    for flag in flags:
-        name, equals, value = flag.removeprefix("--").partition("=")
-        text = name.replace("_", "-")
-        if not flag.startswith("--") or flag == "--" or text in texts:
-            result.append(flag)
-            continue
-        try:
-            result.append(f"--{qualified(text, known, paths)}{equals}{value}")
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(problems)
-    return result
-
-
-def qualified(text: str, known: Sequence[Flag], paths: list[tuple[str, ...]]) -> str:
-    """The flag that the parser knows for one that it does not.  Raises ConfigError where there is none, or several.
-
-    The first of the known flags are those of the settings at these paths.
-    """
-    from rollax.experiment.foreign import name_here
-    from rollax.experiment.tree import matching, parts_with
-
-    off = text.startswith("no-") or ".no-" in text
-    name = (text.removeprefix("no-").replace(".no-", ".") if off else text).replace("-", "_")
-    flags = [known[paths.index(path)] for path in matching(name, paths)]
-    meant = [negated(flag.text) if off else flag.text for flag in flags if flag.kind is bool or not off]
-    if len(meant) == 1:
-        return meant[0]
-    if meant:
-        raise ConfigError(f"--{text} is ambiguous; say {' or '.join(f'--{other}' for other in meant)}")
-    texts = [flag.text for flag in known if not flag.positional]
-    here = (name_here(name) or "").replace("_", "-")
-    if here in texts:
-        raise ConfigError(f"--{text} is called --{here} here")
-    if here and paths:
-        raise ConfigError(f"--{text} is called --{here} here, which this agent has not")
-    if paths and (parts := parts_with(name)):
-        raise ConfigError(f"--{text} goes with {' or '.join(f'--{slot} {part}' for slot, part in parts)}")
-    near = difflib.get_close_matches(text, texts, cutoff=0.4)
-    hint = f"did you mean {' or '.join(f'--{other}' for other in near)}?" if near else "--help-all shows all"
-    raise ConfigError(f"--{text} is no flag; {hint}")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rollax.commands.flags import Device, ExperimentFlags, read_experiment
-from rollax.errors import ConfigError, ResourceError
-from rollax.settings import setting
+from rollax.errors import ResourceError
+from rollax.settings import COUNT, POSITIVE, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +43,11 @@ class PlanFlags(LookFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileFlags(LookFlags):
-    seconds: float = setting(1.0, "Seconds of a run that are recorded, at most; a long trace is cut.", group="flags")
+    seconds: float = setting(
+        1.0, "Seconds of a run that are recorded, at most; a long trace is cut.", group="flags", limit=POSITIVE
+    )
     trace_dir: str = setting("", "The folder of the trace; by default a new one below runs/.", group="flags")
-    top: int = setting(15, "Number of operations that are listed.", group="flags")
+    top: int = setting(15, "Number of operations that are listed.", group="flags", limit=COUNT)
 
 
 def planned(arguments: list[str], options: type, command: str, text: str) -> tuple[Any, Any]:
@@ -115,8 +117,6 @@ def profile_command(arguments: list[str]) -> int:
     # A GPU would launch a whole iteration as one graph, inside which a trace sees nothing.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer=".strip()
     plan, flags = planned(arguments, ProfileFlags, "profile", text)
-    if flags.seconds <= 0 or flags.top < 1:
-        raise ConfigError(f"seconds={flags.seconds} must be above 0, and top={flags.top} at least 1")
     from rollax.runs.folder import unused_folder
     from rollax.tools.inspection import showing
     from rollax.tools.inspection.profiling import profile

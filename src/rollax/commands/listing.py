@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from rollax.commands.flags import Processes, parse
-from rollax.settings import setting
+from rollax.settings import COUNT, setting
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def list_command(arguments: list[str]) -> int:
 @dataclass(frozen=True)
 class CheckEnv:
     name: Annotated[str, tyro.conf.Positional] = setting(help="The environment's name, or package.module:function.")
-    steps: int = setting(200, "Number of random steps to take.")
+    steps: int = setting(200, "Number of random steps to take.", limit=COUNT)
 
 
 def check_env_command(arguments: list[str]) -> int:

@@ -12,28 +12,29 @@ import tyro
 
 from rollax.commands.flags import Trusting, parse
 from rollax.errors import ConfigError
-from rollax.settings import setting
+from rollax.settings import COUNT, COUNT_OR_NONE, SHARE, Limit, setting
+
+SEED = Limit(0, 2**32 - 1)
 
 
 @dataclass(frozen=True)
 class Eval(Trusting):
     run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run, or of an exported policy.")
-    episodes: int = setting(100, "Number of episodes of each member.")
-    epsilon: float | None = setting(None, "Share of random actions; by default that of the run's own evaluations.")
-    seed: int = setting(0, "Random seed of the environments; the same seed plays the same episodes.")
+    episodes: int = setting(100, "Number of episodes of each member.", limit=COUNT)
+    epsilon: float | None = setting(
+        None, "Share of random actions; by default that of the run's own evaluations.", limit=SHARE
+    )
+    seed: int = setting(0, "Random seed of the environments; the same seed plays the same episodes.", limit=SEED)
     best: bool = setting(False, "Play the weights of the best evaluation instead of the last.")
     json: bool = setting(False, "Print a JSON list, an object for each member, instead of a table.")
 
 
 def eval_command(arguments: list[str]) -> int:
     options = parse(Eval, arguments, "rollax eval", "Play episodes with every member of a run, without exploring.")
+    from rollax.reports.export import ExportedPolicy, is_export
     from rollax.runs.console import table
     from rollax.runs.result import evaluate_run
     from rollax.runs.tables import protocol_line
-
-    if options.episodes < 1 or not 0 <= options.seed < 2**32:
-        raise ConfigError("episodes must be at least 1, and seed in [0, 4294967295]")
-    from rollax.reports.export import ExportedPolicy, is_export
 
     if is_export(options.run_dir):
         if options.epsilon is not None or options.best:
@@ -64,21 +65,21 @@ def eval_command(arguments: list[str]) -> int:
 @dataclass(frozen=True)
 class Watch(Trusting):
     run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run.")
-    member: int = setting(0, "The member whose agent plays.")
+    member: int = setting(0, "The member whose agent plays.", limit=COUNT_OR_NONE)
     best: bool = setting(False, "Play the weights of the best evaluation instead of the last.")
-    seed: int = setting(0, "Random seed of the episode; the same seed plays the same one.")
+    seed: int = setting(0, "Random seed of the episode; the same seed plays the same one.", limit=COUNT_OR_NONE)
     max_steps: int = setting(
-        0, "Number of steps after which an episode that does not end is left; 0 for as suits the environment."
+        0,
+        "Number of steps after which an episode that does not end is left; 0 for as suits the environment.",
+        limit=COUNT_OR_NONE,
     )
-    fps: int = setting(0, "Number of pictures in a second; 0 for as suits the environment.")
+    fps: int = setting(0, "Number of pictures in a second; 0 for as suits the environment.", limit=Limit(0, 60))
     out: str = setting("", "Path of the film, .gif or .mp4; by default watch.gif in the run folder.")
     quiet: bool = setting(False, "Write the film only, and show nothing in the terminal.")
 
 
 def watch_command(arguments: list[str]) -> int:
     options = parse(Watch, arguments, "rollax watch", "See a trained agent play: in the terminal, and as a GIF or MP4.")
-    if options.max_steps < 0 or not 0 <= options.fps <= 60 or not 0 <= options.seed < 2**31:
-        raise ConfigError("max_steps must not be negative, fps be in [0, 60], and seed in [0, 2147483647]")
     from rollax.reports.films import watch
 
     screen = sys.stdout if sys.stdout.isatty() and not options.quiet else None
@@ -101,13 +102,11 @@ def watch_command(arguments: list[str]) -> int:
 @dataclass(frozen=True)
 class Play:
     env: Annotated[str, tyro.conf.Positional] = setting(help="The environment's name, or package.module:function.")
-    seed: int = setting(0, "Random seed of the game; the same seed is the same game.")
+    seed: int = setting(0, "Random seed of the game; the same seed is the same game.", limit=SEED)
 
 
 def play_command(arguments: list[str]) -> int:
     options = parse(Play, arguments, "rollax play", "Play an environment yourself: a key for each action, Q to leave.")
-    if not 0 <= options.seed < 2**32:
-        raise ConfigError(f"seed={options.seed} must be in [0, 4294967295]")
     from rollax.reports.playing import play
 
     print(ending_line(play(options.env, seed=options.seed)))

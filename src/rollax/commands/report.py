@@ -10,7 +10,7 @@ import tyro
 
 from rollax.commands.flags import Trusting, parse
 from rollax.errors import ConfigError
-from rollax.settings import setting
+from rollax.settings import COUNT_OR_NONE, setting
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def report_command(arguments: list[str]) -> int:
 class Export(Trusting):
     run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run.")
     out: str = setting("", "The folder for the files; by default export in the run folder.")
-    member: int = setting(0, "The member whose policy is exported.")
+    member: int = setting(0, "The member whose policy is exported.", limit=COUNT_OR_NONE)
     best: bool = setting(False, "Export the weights of its best evaluation instead of the last.")
     onnx: bool = setting(False, "Export the scores of its actions as ONNX too, with the extra `onnx`.")
 

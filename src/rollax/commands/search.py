@@ -12,7 +12,9 @@ import tyro
 
 from rollax.commands.flags import ExperimentFlags, read_experiment
 from rollax.errors import ConfigError
-from rollax.settings import setting
+from rollax.settings import COUNT, COUNT_OR_NONE, Limit, setting
+
+MOST = 1_000_000  # settings, trials and members
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,7 @@ class Search(ExperimentFlags):
     space: str = setting(
         "", 'A JSON file of what is searched by name, as in {"learning_rate": "log:1e-4:1e-2"}.', group="search"
     )
-    rungs: int = setting(4, "Number of evaluations of each setting, evenly apart.", group="search")
+    rungs: int = setting(4, "Number of evaluations of each setting, evenly apart.", group="search", limit=COUNT)
     out: str = setting("", "The folder for the results; by default one below runs/.", group="search")
     quiet: bool = setting(False, "Print nothing but warnings.", group="run")
 
@@ -38,20 +40,26 @@ class SweepFlags(Search):
         "Whether all settings are trained to the end, the better half of each rung, or losers take over from winners.",
         group="search",
     )
-    settings: int = setting(16, "Number of settings that are drawn, each with so many --seeds.", group="search")
+    settings: int = setting(
+        16, "Number of settings that are drawn, each with so many --seeds.", group="search", limit=Limit(2, MOST)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuneFlags(Search):
-    trials: int = setting(20, "Number of trials that are to end.", group="search")
-    batch: int = setting(10, "Number of trials that are trained at once.", group="search")
+    trials: int = setting(20, "Number of trials that are to end.", group="search", limit=Limit(1, MOST))
+    batch: int = setting(10, "Number of trials that are trained at once.", group="search", limit=Limit(1, MOST))
     prune_from: int = setting(
         2,
         "The first rung after which trials below the median are pruned; above --rungs prunes none.",
         group="search",
+        limit=COUNT_OR_NONE,
     )
     confirm: int = setting(
-        3, "Number of the best trials that are trained again with fresh seeds before one is named.", group="search"
+        3,
+        "Number of the best trials that are trained again with fresh seeds before one is named.",
+        group="search",
+        limit=COUNT_OR_NONE,
     )
     storage: str = setting(
         "", "Where the study is kept, as in postgresql://...; by default a journal in the folder.", group="search"
@@ -86,8 +94,6 @@ def tune_command(arguments: list[str]) -> int:
     from rollax.search.tune import tune
 
     space = read_space(experiment, flags.search, flags.space)
-    if flags.trials < 1 or flags.batch < 1:
-        raise ConfigError(f"trials={flags.trials} and batch={flags.batch} must be at least 1")
     settings = Settings(flags.trials, flags.batch, flags.rungs, flags.prune_from, experiment.seed, flags.confirm)
     folder = Path(flags.out or Path("runs") / f"tune_{plain_name(f'{experiment.agent}_{experiment.env}')}")
     found = tune(experiment, space, settings, flags.storage, folder, speaker(flags))
@@ -100,8 +106,6 @@ def tune_command(arguments: list[str]) -> int:
 def searched(arguments: list[str], options: type, command: str, text: str) -> tuple[Any, Any]:
     """The experiment around which is searched, and the flags of the search."""
     experiment, flags = read_experiment(arguments, options, command, text)
-    if flags.rungs < 1:
-        raise ConfigError(f"rungs={flags.rungs} must be at least 1")
     from rollax.programs.machine import use_all_cores, use_compile_cache
 
     use_all_cores()

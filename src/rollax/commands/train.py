@@ -11,7 +11,7 @@ import tyro
 import rollax
 from rollax.commands.flags import ExperimentFlags, Processes, Trusting, parse, read_experiment
 from rollax.errors import ConfigError, Stopped
-from rollax.settings import setting
+from rollax.settings import COUNT_OR_NONE, Limit, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,7 @@ class DebugFlags:
         "Number of iterations between prints of loss and return from inside the program; 0 prints none.",
         group="debugging",
         rare=True,
+        limit=COUNT_OR_NONE,
     )
 
     def debug_modes(self) -> Any:
@@ -114,9 +115,13 @@ TRAIN_HELP = (
 @dataclass(frozen=True)
 class Resume(Trusting, Processes):
     run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run.")
-    steps: int = setting(0, "Number of steps of each member to extend a finished run to; 0 extends none.")
+    steps: int = setting(
+        0, "Number of steps of each member to extend a finished run to; 0 extends none.", limit=Limit(0, 2**53)
+    )
     devices: int | None = setting(
-        None, "Number of devices that share the work from here on, 0 for all that fit; by default as before."
+        None,
+        "Number of devices that share the work from here on, 0 for all that fit; by default as before.",
+        limit=COUNT_OR_NONE,
     )
     restart: bool = setting(
         False, "Begin again at step 0 where every checkpoint is damaged or gone, and keep the old rows beside."
@@ -127,8 +132,6 @@ class Resume(Trusting, Processes):
 
 def resume_command(arguments: list[str]) -> int:
     options = parse(Resume, arguments, "rollax resume", "Continue a run from its newest good checkpoint.")
-    if options.steps < 0:
-        raise ConfigError(f"steps={options.steps} must be at least 1")
     from rollax.programs.machine import use_all_cores
 
     use_all_cores()

@@ -79,6 +79,7 @@ def make(name: str, world: Any = None) -> Task | HostTask:
 
     Raises ConfigError where the name is wrong, EnvError where the environment is.
     """
+    named.check_text("env", name)
     if host_world(name):
         return (world or world_of(name)).task(name)
     if name in OWN:

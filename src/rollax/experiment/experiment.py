@@ -15,10 +15,20 @@ from rollax.envs import registry
 from rollax.errors import ConfigError
 from rollax.experiment.parts import PARTS
 from rollax.experiment.presets import ENVIRONMENTS, known_as, preset_for
-from rollax.experiment.tree import leaves, matching, read_into, value_at, with_leaves, with_parts
-from rollax.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit, name_of, setting
+from rollax.experiment.tree import (
+    leaves,
+    matching,
+    numbers_of,
+    range_problems,
+    read_into,
+    value_at,
+    with_leaves,
+    with_parts,
+)
+from rollax.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit, check_text, name_of, setting
 
 MAIN_AGENT, MAIN_ENV, MAIN_SEEDS = "double", "CartPole-v1", 10
+MOST_MEMBERS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -141,7 +151,7 @@ class Experiment:
     seeds: int = setting(
         1,
         "Number of members of each setting, which are trained at once with consecutive seeds.",
-        limit=Limit(1, 1_000_000),
+        limit=Limit(1, MOST_MEMBERS),
         group="experiment",
         searchable=False,
         incidental=True,
@@ -213,11 +223,13 @@ def make_experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: 
 
 def in_environment(tree: Experiment, env: str) -> Experiment:
     """The experiment in another environment, with that one's usual choices."""
+    check_text("env", env)
     return tree if env == tree.env else dataclasses.replace(tree, env=env, world=registry.world_of(env))
 
 
 def default_experiment(agent: str) -> Experiment:
     """The agent with its own defaults, without a preset.  Raises ConfigError where a name means two things."""
+    check_text("agent", agent)
     recipe = recipe_of(agent)
     loop = dataclasses.replace(LoopConfig(), **recipe.loop)
     tree = Experiment(agent=agent, choices=recipe.choices, hparams=recipe.hparams, loop=loop)
@@ -254,11 +266,11 @@ def from_json(data: Any) -> Experiment:
     """
     if not isinstance(data, dict):
         raise ConfigError("a configuration is a JSON object, as in a run folder's config.json")
-    start = in_environment(default_experiment(str(data.get("agent", MAIN_AGENT))), str(data.get("env", MAIN_ENV)))
+    start = in_environment(default_experiment(data.get("agent", MAIN_AGENT)), data.get("env", MAIN_ENV))
     problems: list[str] = []
     tree = read_into(start, data, problems)
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(problems + range_problems(tree))
     check_names(tree)
     return tree
 
@@ -282,19 +294,24 @@ def resolve(tree: Experiment) -> Experiment:
     return dataclasses.replace(tree, record=record)
 
 
-def range_problems(tree: Experiment) -> list[str]:
-    """Every leaf that is out of its range."""
-    problems = []
-    for leaf in leaves(tree):
-        for value in leaf.value if isinstance(leaf.value, tuple) else (leaf.value,):
-            if leaf.limit is not None and not leaf.limit.admits(value):
-                problems.append(f"{leaf.name}={value} must be {leaf.limit.demand(value)}")
-    return problems
+def population_size(tree: Experiment) -> int:
+    """How many members there are, of which none need be listed."""
+    return tree.seeds * math.prod(len(numbers_of(leaf)) for leaf in leaves(tree) if leaf.traced)
+
+
+def population_problems(tree: Experiment) -> list[str]:
+    """Whether there are more members than can be listed."""
+    count = population_size(tree)
+    if count <= MOST_MEMBERS:
+        return []
+    settings = count // max(1, tree.seeds)
+    return [f"{settings:,} settings x seeds={tree.seeds} are {count:,} members; the most is {MOST_MEMBERS:,}"]
 
 
 def population(tree: Experiment) -> list[Member]:
-    """The members: settings outer, in the order of their product, seeds inner."""
-    numbers = {leaf.name: leaf.value for leaf in leaves(tree) if leaf.traced}
-    listed = [value if isinstance(value, tuple) else (value,) for value in numbers.values()]
-    points = [dict(zip(numbers, values, strict=True)) for values in itertools.product(*listed)]
+    """The members: settings outer, in the order of their product, seeds inner.  Raises ConfigError for too many."""
+    if problems := population_problems(tree):
+        raise ConfigError(problems)
+    numbers = {leaf.name: numbers_of(leaf) for leaf in leaves(tree) if leaf.traced}
+    points = [dict(zip(numbers, values, strict=True)) for values in itertools.product(*numbers.values())]
     return [Member(tree.seed + offset, point) for point in points for offset in range(tree.seeds)]

@@ -102,6 +102,7 @@ def part_of(slot: str, name: str) -> Any:
     """The class of parts that has this name.  Raises ConfigError where nothing of that name fits the slot."""
     if name in PARTS[slot]:
         return PARTS[slot][name]
+    named.check_text(slot, name)
     if not named.is_own(name):
         raise ConfigError(f"{slot}={name!r} is no {slot}; {did_you_mean(name, PARTS[slot])}")
     kind = named.find(slot, name)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import typing
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from flax import linen as nn
 
-from rollax.errors import ConfigError, did_you_mean
+from rollax.errors import ConfigError, did_you_mean, shown
 from rollax.experiment.foreign import name_here
 from rollax.experiment.parts import OWN_PARTS, PART_ABOUT, PARTS, fit_for, other_part, part_fields, part_name, part_of
-from rollax.settings import About, Limit, abouts, is_own
+from rollax.experiment.values import coerce
+from rollax.settings import About, Limit, abouts, is_own, out_of_range
 
 Path = tuple[str, ...]
 
@@ -45,6 +45,10 @@ class Leaf(NamedTuple):
     def traced(self) -> bool:
         """Whether it is a number of the compiled program's input, so that several values make a population."""
         return self.about.population and self.annotation in (int, float, bool)
+
+    def coerced(self, value: Any) -> Any:
+        """A value as it may stand here.  Raises TypeError or ValueError with what is wrong with its type."""
+        return coerce(self.annotation, value, several=self.traced)
 
 
 def leaves(tree: Any) -> list[Leaf]:
@@ -157,7 +161,10 @@ def value_at(tree: Any, path: Path) -> Any:
 
 
 def with_parts(tree: Any, values: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The tree with the parts that values name or hold, and the values that are left.  Raises ConfigError."""
+    """The tree with the parts that values name or hold, and the values that are left.
+
+    Raises ConfigError with all that is wrong, the values that are left included.
+    """
     problems: list[str] = []
     rest = dict(values)
     for name, part in values.items():
@@ -179,13 +186,22 @@ def with_parts(tree: Any, values: Mapping[str, Any]) -> tuple[Any, dict[str, Any
                 tree = replace_at(tree, path, part)
         except ConfigError as error:
             problems += error.problems
-    if problems:
+    if problems:  # what is no field now may be one of the part that was meant
+        fields = [leaf.path for leaf in leaves(tree)]
+        known = {name: value for name, value in rest.items() if matching(name, fields)}
+        try:
+            problems += range_problems(with_leaves(tree, known))
+        except ConfigError as error:
+            problems += error.problems
         raise ConfigError(problems)
     return tree, rest
 
 
 def with_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
-    """The tree with leaves replaced by name.  Raises ConfigError with all that is wrong."""
+    """The tree with leaves replaced by name.  Raises ConfigError with all that is wrong.
+
+    What is only out of its range is no error of the tree, and is told beside others: see `range_problems`.
+    """
     known = {leaf.path: leaf for leaf in leaves(tree)}
     problems: list[str] = []
     for name, value in values.items():
@@ -195,44 +211,34 @@ def with_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
                 short = {leaf.name for leaf in known.values()}
                 problems.append(unknown(name, short, getattr(tree, "agent", "")))
             else:
-                tree = replace_at(tree, path, coerce(known[path], value))
+                tree = replace_at(tree, path, known[path].coerced(value))
         except ConfigError as error:
             problems += error.problems
-        except (TypeError, ValueError, OverflowError) as error:
-            problems.append(f"{name}={value!r} {error}")
+        except (TypeError, ValueError) as error:
+            problems.append(f"{name}={shown(value)} {error}")
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(problems + range_problems(tree))
     return tree
 
 
-def coerce(leaf: Leaf, value: Any) -> Any:
-    """The value as the leaf's type; a sequence for a traced number stays one."""
-    if leaf.traced and isinstance(value, list | tuple):
-        if not value:
-            raise ValueError("holds no number")
-        numbers = tuple(_coerce(leaf.annotation, item) for item in value)
-        return numbers[0] if len(numbers) == 1 else numbers
-    return _coerce(leaf.annotation, value)
+def range_problems(tree: Any) -> list[str]:
+    """Every number that is out of its range, or on the wrong side of one beside it."""
+    known = {leaf.path: leaf for leaf in leaves(tree)}
+    problems = []
+    for leaf in known.values():
+        wrong = out_of_range(leaf.name, leaf.annotation, leaf.limit, leaf.value)
+        other = known.get((*leaf.path[:-1], leaf.about.at_most))
+        if other is not None and not wrong:
+            largest, least = max(numbers_of(leaf)), min(numbers_of(other))
+            if largest > least:
+                wrong = [f"{leaf.name}={largest:g} must be at most {other.name}={least:g}"]
+        problems += wrong
+    return problems
 
 
-def _coerce(annotation: Any, value: Any) -> Any:
-    if typing.get_origin(annotation) is Literal:
-        if value not in typing.get_args(annotation):
-            raise ValueError(f"must be one of {', '.join(typing.get_args(annotation))}")
-        return value
-    if typing.get_origin(annotation) is tuple:
-        if not isinstance(value, list | tuple):
-            raise TypeError("must be a list")
-        return tuple(_coerce(typing.get_args(annotation)[0], item) for item in value)
-    if annotation is bool or annotation is str:
-        if not isinstance(value, annotation):
-            raise TypeError(f"must be a {annotation.__name__}")
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("must be a number")
-    if annotation is int and value != int(value if math.isfinite(value) else 0):
-        raise TypeError("must be a whole number")
-    return annotation(value)
+def numbers_of(leaf: Leaf) -> tuple[Any, ...]:
+    """All values of a leaf."""
+    return leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
 
 
 # -- plain data
@@ -261,7 +267,7 @@ def read_into(tree: Any, data: Mapping[str, Any], problems: list[str], path: Pat
         if isinstance(data[name], dict):
             tree = read_into(tree, data[name], problems, (*path, name))
         else:
-            problems.append(f"{where}{name}={data[name]!r} must be an object")
+            problems.append(f"{where}{name}={shown(data[name])} must be an object")
     known = {leaf.path: leaf for leaf in leaves(tree) if leaf.path[: len(path)] == path}
     for name, value in data.items():
         if name == "part" or name in holders:
@@ -273,15 +279,15 @@ def read_into(tree: Any, data: Mapping[str, Any], problems: list[str], path: Pat
                 if value and value != getattr(kind(), name):
                     tree = replace_at(tree, (*path, slot), other_part(value_at(tree, (*path, slot)), kind))
                     (leaf,) = (leaf for leaf in leaves(tree) if leaf.path == (*path, slot, name))
-                    tree = replace_at(tree, leaf.path, coerce(leaf, value))
+                    tree = replace_at(tree, leaf.path, leaf.coerced(value))
             elif place is None:
                 problems.append(f"{where}{unknown(name, part_fields(branch))}")
             else:
-                tree = replace_at(tree, place, coerce(known[place], value))
+                tree = replace_at(tree, place, known[place].coerced(value))
         except ConfigError as error:
             problems += [f"{where}{problem}" for problem in error.problems]
-        except (TypeError, ValueError, OverflowError) as error:
-            problems.append(f"{where}{name}={value!r} {error}")
+        except (TypeError, ValueError) as error:
+            problems.append(f"{where}{name}={shown(value)} {error}")
     return tree
 
 
@@ -298,7 +304,7 @@ def _read_part(tree: Any, part: Any, problems: list[str], path: Path) -> Any:
     of_the_user = isinstance(part, str) and is_own(part) and slot in OWN_PARTS
     if not of_the_user and (not isinstance(part, str) or part not in fitting):
         fix = did_you_mean(str(part), fitting) if fitting else "leave it out, nothing else fits there"
-        problems.append(f"{'.'.join((*path, 'part'))}={part!r} does not fit here; {fix}")
+        problems.append(f"{'.'.join((*path, 'part'))}={shown(part)} does not fit here; {fix}")
         return tree
     try:
         return replace_at(tree, path, other_part(value_at(tree, path), part_of(slot, part)))

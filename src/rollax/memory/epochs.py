@@ -80,6 +80,11 @@ class EpochReplay(Replay):
             )
         return found
 
+    def most_windows(self, spec: EnvSpec) -> int:
+        shapes = [leaf.shape for leaf in jax.tree.leaves(spec.observation.features)]
+        stack = shapes[0][0] if shapes and shapes[0] else 1
+        return self.capacity - stack - (1 if self.sample_index == "physical" else self.n_step - 1)
+
     def build(self, spec: EnvSpec) -> EpochBuffer:
         return EpochBuffer(self, spec)
 

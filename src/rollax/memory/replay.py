@@ -85,6 +85,10 @@ class Replay(ABC):
         """What is wrong with this replay for that environment, each with its fix."""
         return []
 
+    def most_windows(self, spec: EnvSpec) -> int:
+        """How many windows there are to draw from once it is full, of all shards together."""
+        return self.capacity
+
     def least_warm_up(self, spec: EnvSpec) -> int:
         """Iterations that must have been added before anything is drawn."""
         return -(-(self.n_step + 1) // spec.rollout_length)
@@ -96,6 +100,9 @@ class RingReplay(Replay):
 
     def ring(self, spec: EnvSpec) -> Ring:
         return Ring(spec, self.capacity, self.n_step)
+
+    def most_windows(self, spec: EnvSpec) -> int:
+        return spec.num_envs * self.ring(spec).most_starts
 
     def problems(self, spec: EnvSpec) -> list[str]:
         found = []

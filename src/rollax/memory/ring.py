@@ -127,6 +127,11 @@ class Ring:
         # The last n rows wait: their windows, or the observation after them, are not there yet.
         return oldest, state.added - self.n_step - oldest
 
+    @property
+    def most_starts(self) -> int:
+        """How many complete windows of one environment there are once the ring goes round."""
+        return self.rows - (self.spec.stack - 1) - self.n_step
+
     def newest_starts(self, state: RingState, limit: Array | int) -> tuple[Array, Array]:
         """The same of the newest windows: those of `limit` transitions of the whole member; 0 for all."""
         oldest, starts = self.window_starts(state)

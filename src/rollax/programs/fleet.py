@@ -24,7 +24,7 @@ import numpy as np
 from rollax.agents.base import Agent, Learner
 from rollax.agents.dqn import DQN, DQNConfig
 from rollax.errors import ConfigError, ResourceError, warn
-from rollax.experiment.experiment import Experiment, population
+from rollax.experiment.experiment import Experiment, population_size
 from rollax.experiment.tree import to_json
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Sample
@@ -80,7 +80,7 @@ class ActorsProgram(Program):
             found.append("actors=... want priorities; try `rollax train apex`, or --replay prioritized")
         if experiment.seeds != 1:
             found.append(f"seeds={experiment.seeds}: actors collect for one learner; leave --seeds out")
-        elif len(population(experiment)) > 1:
+        elif population_size(experiment) > 1:
             found.append("several values of a hyper-parameter: actors collect for one learner; give one value of each")
         if loop.num_envs % loop.actors:
             near = max(1, loop.num_envs // loop.actors) * loop.actors
@@ -89,6 +89,8 @@ class ActorsProgram(Program):
             found.append(
                 f"replay_shards={loop.replay_shards} are more than the actors; try replay_shards={loop.actors}"
             )
+        if isinstance(experiment.choices.replay, PrioritizedReplay) and loop.replay_shards > 0:
+            found += shard_problems(experiment)
         return found
 
     @classmethod
@@ -119,6 +121,20 @@ class ActorsProgram(Program):
 
     def play(self, learner: Learner, keys: Key) -> Evaluation:
         return jax.jit(self.evaluator)(learner, keys)
+
+
+def shard_problems(experiment: Experiment) -> list[str]:
+    """Whether a shard of the replay can hold what is waited for before a batch is drawn from it."""
+    shards, replay = experiment.loop.replay_shards, experiment.choices.replay
+    held = replay.capacity // shards
+    wanted = {"batch_size": cast(DQNConfig, experiment.choices).batch_size}
+    wanted["warm_up_steps"] = experiment.loop.warm_up_steps // shards
+    return [
+        f"{name}: a shard waits for {count} transitions, but holds {held} of capacity={replay.capacity}; "
+        f"the least is capacity={count * shards}"
+        for name, count in wanted.items()
+        if count > held
+    ]
 
 
 class Fleet:

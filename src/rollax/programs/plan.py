@@ -15,8 +15,8 @@ from rollax.envs import registry
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError, EnvError, ResourceError
-from rollax.experiment.experiment import Experiment, Member, population, range_problems, resolve
-from rollax.experiment.tree import leaves
+from rollax.experiment.experiment import Experiment, Member, population, population_problems, resolve
+from rollax.experiment.tree import leaves, range_problems
 from rollax.memory.uniform import UniformReplay
 from rollax.programs.debugging import NO_DEBUG, Debug, DebugProgram
 from rollax.programs.evaluate import Best
@@ -76,7 +76,7 @@ def make_plan(
 
     Raises ConfigError with every problem, or EnvError.
     """
-    problems = range_problems(experiment)
+    problems = range_problems(experiment) + population_problems(experiment)
     if not problems:
         problems += experiment.world.problems()
     out_of_range = bool(problems)

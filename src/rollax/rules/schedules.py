@@ -21,7 +21,7 @@ class Exploration(ABC):
     """How often an action is random: a part whose fields are traced numbers."""
 
     epsilon_start: float = setting(1.0, "Share of random actions at the start.", limit=SHARE)
-    epsilon_end: float = setting(0.05, "Share of random actions in the end.", limit=SHARE)
+    epsilon_end: float = setting(0.05, "Share of random actions in the end.", limit=SHARE, at_most="epsilon_start")
 
     @abstractmethod
     def epsilon(self, env_steps: Array | float, spec: EnvSpec) -> Array:

@@ -19,6 +19,7 @@ from rollax.runs import checkpoint
 from rollax.runs.files import set_aside, sweep, write_text
 from rollax.runs.reader import MOST_TABLE_BYTES, kind_of, read_bytes, read_json, real_folder
 from rollax.runs.trust import demand_trust, experiment_in
+from rollax.settings import check_text
 
 STEP = "0|[1-9][0-9]{0,17}"  # the name of a checkpoint
 OWN_FILES = (
@@ -31,7 +32,10 @@ class RunFolder:
 
     def __init__(self, path: Path | str, *, writes: bool = True):
         self.path, self.writes = Path(path), writes
-        if self.path.is_symlink():  # a person may name a link; it is followed once, and inside there are none
+        check_text("run_dir", str(path))
+        if not str(path).strip():
+            raise ConfigError(f"run_dir={str(path)!r} must be the name of a folder")
+        if kind_of(self.path) == "a link":  # a person may name a link; it is followed once, and inside there are none
             self.path = self.path.resolve()
         self.config = self.path / "config.json"
         self.metrics = self.path / "metrics.csv"

@@ -9,10 +9,11 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from rollax.errors import ConfigError
+from rollax.errors import ConfigError, shown
 from rollax.experiment.experiment import Experiment, with_values
-from rollax.experiment.tree import Leaf, leaves, named, places, shortest_names, unknown
+from rollax.experiment.tree import Leaf, leaves, named, places, range_problems, shortest_names, unknown
 from rollax.runs.reader import read_json
+from rollax.settings import out_of_range
 
 Kind = Literal["uniform", "log", "int", "choice"]
 KINDS = typing.get_args(Kind)
@@ -74,25 +75,36 @@ class Space(NamedTuple):
 
 def read_space(experiment: Experiment, searches: typing.Sequence[str], path: str = "") -> Space:
     """The space of `name=kind:...` texts, or of a JSON file with such texts by name.  Raises ConfigError."""
-    texts: dict[str, str] = {}
+    texts: list[tuple[str, str]] = []
     if path:
         data = read_json(Path(path), f"space={path} does not exist", fail=ConfigError, links=True)
         if not isinstance(data, dict):
             raise ConfigError(f'space={path} must be an object such as {{"learning_rate": "log:1e-4:1e-2"}}')
-        texts |= {str(name): str(text) for name, text in data.items()}
-    problems = [f"search={search!r} must be NAME={SYNTAX}" for search in searches if "=" not in search]
-    texts |= dict(search.split("=", 1) for search in searches if "=" in search)
+        texts += [(str(name), str(text)) for name, text in data.items()]
+    problems = [f"search={shown(search)} must be NAME={SYNTAX}" for search in searches if "=" not in search]
+    texts += [(name, text) for name, equals, text in (search.partition("=") for search in searches) if equals]
     if not texts and not problems:
         problems.append(f"nothing to search; name it as in --search learning-rate=log:1e-4:1e-2 ({SYNTAX})")
-    dimensions = []
-    for name, text in texts.items():
+    dimensions: list[Dimension] = []
+    for name, text in texts:
         try:
-            dimensions.append(read_dimension(experiment, name.strip().replace("-", "_"), text.strip()))
+            dimension = read_dimension(experiment, name.strip().replace("-", "_"), text.strip())
+            if any(dimension.name == other.name for other in dimensions):
+                raise ConfigError(f"search: {dimension.name} is named twice; leave one out")
+            dimensions.append(dimension)
         except ConfigError as error:
             problems += error.problems
+    if not problems:
+        problems += corner_problems(experiment, dimensions)
     if problems:
         raise ConfigError(problems)
     return Space(tuple(dimensions))
+
+
+def corner_problems(experiment: Experiment, dimensions: list[Dimension]) -> list[str]:
+    """Whether some values of the space do not go together, as an end that may lie above its start."""
+    ends = {each.name: each.options or (each.at(0.0), each.at(1.0)) for each in dimensions if each.traced}
+    return [f"search: {problem}" for problem in range_problems(with_values(experiment, ends))]
 
 
 def read_dimension(experiment: Experiment, name: str, text: str) -> Dimension:
@@ -113,7 +125,7 @@ def read_dimension(experiment: Experiment, name: str, text: str) -> Dimension:
         )
     whole = kind == "int" or leaf.annotation is int
     for end in (low, high):
-        _checked(experiment, name, int(end) if whole else end)
+        _checked(experiment, name, int(end) if whole and math.isfinite(end) else end)
     return Dimension(name, cast(Kind, kind), low, high, traced=leaf.traced, whole=whole)
 
 
@@ -138,6 +150,8 @@ def _choices(experiment: Experiment, name: str, leaf: Leaf | None, kind: str, re
         raise ConfigError(f"search: {name} is no number; name its values as in {name}=choice:A,B")
     words = rest.split(",")
     options = tuple(words) if leaf is None else tuple(_plain(word) for word in words)
+    if len(set(options)) < len(options):
+        raise ConfigError(f"search: {name}={shown(rest)} names a value twice; leave one out")
     for option in options:
         _checked(experiment, name, option)
     return Dimension(name, "choice", options=options, traced=leaf is not None and leaf.traced)
@@ -145,10 +159,9 @@ def _choices(experiment: Experiment, name: str, leaf: Leaf | None, kind: str, re
 
 def _checked(experiment: Experiment, name: str, value: Any) -> None:
     """Raises ConfigError where the experiment cannot take the value."""
-    tried = with_values(experiment, {name: value})
-    for leaf in leaves(tried):
-        if leaf.name == name and leaf.limit is not None and not leaf.limit.admits(leaf.value):
-            raise ConfigError(f"search: {name}={value} must be {leaf.limit.demand(leaf.value)}")
+    for leaf in leaves(with_values(experiment, {name: value})):
+        if leaf.name == name and (problems := out_of_range(name, leaf.annotation, leaf.limit, leaf.value)):
+            raise ConfigError([f"search: {problem}" for problem in problems])
 
 
 def _plain(text: str) -> Any:

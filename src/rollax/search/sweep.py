@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rollax.errors import ConfigError
-from rollax.experiment.experiment import Experiment, Member, with_values
+from rollax.experiment.experiment import MOST_MEMBERS, Experiment, Member, with_values
 from rollax.experiment.tree import leaves, to_json
 from rollax.runs.files import write_text
 from rollax.runs.folder import RunFolder
@@ -111,6 +111,10 @@ def check(experiment: Experiment, space: Space, method: Method, settings: int) -
         problems.append("seeds: a population trains every setting once; leave --seeds out")
     if settings < 2:
         problems.append(f"settings={settings} must be at least 2")
+    if settings * experiment.seeds > MOST_MEMBERS:
+        problems.append(
+            f"settings={settings:,} x seeds={experiment.seeds:,} are too many members; the most is {MOST_MEMBERS:,}"
+        )
     if problems:
         raise ConfigError(problems)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rollax.errors import ConfigError, did_you_mean
 from rollax.experiment.presets import atari, classic_control, hackmatrix, minatar, treasurehunt
 from rollax.experiment.presets.preset import Preset, Values
+from rollax.settings import check_text
 
 FAMILIES = (classic_control, minatar, hackmatrix, treasurehunt, atari)
 # By `agent/environment`, or by the agent alone for wherever it has no other.
@@ -26,6 +27,7 @@ def preset_for(agent: str, env: str, preset: str = "auto") -> Values:
     if preset == "auto":
         names = (f"{agent}/{env}", f"{agent}/{known_as(env)}", agent)
         return next((PRESETS[name].values for name in names if name in PRESETS), {})
+    check_text("preset", preset)
     if preset not in PRESETS:
         raise ConfigError(f"preset={preset!r} is not known; {did_you_mean(preset, PRESETS)}")
     return PRESETS[preset].values
