@@ -26,7 +26,8 @@ import tyro
 
 from rollax.agents.names import AGENTS
 from rollax.commands.cli import COMMANDS, run_command
-from rollax.errors import RollaxError
+from rollax.commands.words import canonical
+from rollax.errors import ConfigError, RollaxError
 
 ROOT = Path(__file__).parent.parent
 PAGES = {str(path.relative_to(ROOT)): path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]}
@@ -162,7 +163,19 @@ def test_the_commands_of_a_page_parse(page, tmp_path, monkeypatch):
         parse(*arguments, **options)
         raise Parsed
 
+    def right_words(*arguments):
+        good, problems = canonical(*arguments)
+        if problems:
+            raise ConfigError(problems)
+        return good, problems
+
     monkeypatch.setattr(tyro, "cli", parse_only)
+
+    def right_parts(agent, flags, error):
+        raise error
+
+    monkeypatch.setattr("rollax.commands.flags.canonical", right_words)
+    monkeypatch.setattr("rollax.commands.flags.without_parts", right_parts)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     for block in python_code(page):

@@ -56,7 +56,9 @@ def keys_and_hparams(experiment: Experiment, members: list[Member]) -> tuple[Key
     """Of all members, `[members]`; numbers as strong types, so that a restored run meets the same program."""
     tree = experiment
     for leaf in (leaf for leaf in leaves(experiment) if leaf.traced):
-        kind = jnp.int32 if leaf.annotation is int else jnp.float32
-        tree = replace_at(tree, leaf.path, jnp.array([member.hparams[leaf.name] for member in members], kind))
+        numbers = [member.hparams[leaf.name] for member in members]
+        tree = replace_at(
+            tree, leaf.path, jnp.asarray(np.array(numbers, np.int32 if leaf.annotation is int else np.float32))
+        )
     keys = jax.vmap(jax.random.key)(np.array([member.seed for member in members], np.uint32))
     return keys, tree.hparams
