@@ -205,7 +205,13 @@ def test_a_batch_as_large_as_what_the_replay_has_is_taken():
 
 
 def test_all_problems_come_together_whatever_their_kind(request, tmp_path):
-    wrong: dict[str, typing.Any] = {"learning_rate": "fast", "discount": 7, "epsilon_end": -1, "batch_size": 1.5, "hidden": "many"}
+    wrong: dict[str, typing.Any] = {
+        "learning_rate": "fast",
+        "discount": 7,
+        "epsilon_end": -1,
+        "batch_size": 1.5,
+        "hidden": "many",
+    }
     told = refused(request, lambda: make_experiment(preset="none", **wrong))
     assert {name for name in wrong if any(problem.startswith(f"{name}=") for problem in told)} == set(wrong)
     words = ["--learning-rate", "fast", "--discount", "7", "--steps", "1e3x", "--lerning", "3", "--loss", "l2"]
