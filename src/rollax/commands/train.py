@@ -10,7 +10,7 @@ import tyro
 
 import rollax
 from rollax.commands.flags import ExperimentFlags, Processes, Trusting, parse, read_experiment
-from rollax.errors import ConfigError, Stopped
+from rollax.errors import Stopped
 from rollax.settings import COUNT_OR_NONE, Limit, setting
 
 
