@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Callable
@@ -12,9 +11,10 @@ from typing import Any, Literal
 
 from rollax.commands.flags import parse
 from rollax.errors import ConfigError
+from rollax.extras import missing
 from rollax.settings import COUNT, COUNT_OR_NONE, Limit, setting
 
-# What each comparison needs, as modules; the extra has its name.
+# What each comparison needs, as modules.
 NEEDS = {"torch": ("torch", "gymnasium"), "sb3": ("stable_baselines3",), "sbx": ("sbx",)}
 
 
@@ -63,10 +63,9 @@ def bench_command(arguments: list[str]) -> int:
 
 def check(options: Bench) -> None:
     """Raises ConfigError for whatever can be known to be wrong before anything runs."""
-    problems = []
-    missing = [module for module in NEEDS.get(options.against, ()) if importlib.util.find_spec(module) is None]
-    if missing:
-        problems.append(f"--against {options.against} needs {missing[0]}: pip install 'rollax[{options.against}]'")
+    problems = [
+        line for module in NEEDS.get(options.against, ()) for line in missing(module, f"against={options.against}")
+    ]
     for name, path in (("out", options.out), ("plot", options.plot)):
         if path and not Path(path).absolute().parent.is_dir():
             problems.append(f"{name}={path}: there is no folder {Path(path).parent}; make it first")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from rollax.commands.flags import parse
-from rollax.errors import ConfigError
+from rollax.extras import demand
 from rollax.settings import COUNT, COUNT_OR_NONE, setting
 
 Mode = Literal["pytorch", "jax_sequential", "jax_parallel"]
@@ -48,8 +47,8 @@ def compare_command(arguments: list[str]) -> int:
         "rollax compare",
         "One experiment in PyTorch, in JAX one agent after the other, and in JAX all at once, measured side by side.",
     )
-    if "pytorch" in options.modes and importlib.util.find_spec("torch") is None:
-        raise ConfigError("the mode pytorch needs PyTorch: pip install 'rollax[torch]', or leave it out of --modes")
+    if "pytorch" in options.modes:
+        demand("torch", "the mode pytorch", ", or leave it out of --modes")
     from rollax.experiment.experiment import make_experiment
     from rollax.runs.folder import unused_folder
     from rollax.tools.comparison.measure import Protocol, compare

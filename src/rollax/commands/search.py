@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Literal
 import tyro
 
 from rollax.commands.flags import ExperimentFlags, read_experiment
-from rollax.errors import ConfigError
+from rollax.extras import demand
 from rollax.settings import COUNT, COUNT_OR_NONE, Limit, setting
 
 MOST = 1_000_000  # settings, trials and members
@@ -85,8 +84,7 @@ def tune_command(arguments: list[str]) -> int:
     """`rollax tune [AGENT] --search NAME=... [flags]`."""
     text = "Bayesian search with Optuna: batches of trials, each one compiled population. The same command goes on."
     experiment, flags = searched(arguments, TuneFlags, "tune", text)
-    if importlib.util.find_spec("optuna") is None:
-        raise ConfigError("tune needs Optuna: pip install 'rollax[tune]'")
+    demand("optuna", "tune")
     from rollax.runs.folder import plain_name
     from rollax.search.space import read_space
     from rollax.search.study import Settings

@@ -5,7 +5,6 @@ ale-py, which carries the games, is under GPL-2.0-only; it is an extra, and noth
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ import numpy as np
 from rollax.envs.host import HostStep, HostTask
 from rollax.envs.protocol import EnvConfig
 from rollax.errors import ConfigError, did_you_mean
+from rollax.extras import demand, installed
 from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit, setting
 from rollax.types import Discrete, Observation
 
@@ -144,18 +144,13 @@ class AtariEnvs:
 
 def rom_of(name: str) -> str:
     """The game's file, of a name such as `ALE/Breakout-v5`.  Raises ConfigError where there is none."""
-    if not installed():
-        raise ConfigError(f"env={name!r} needs ale-py: pip install 'rollax[atari]' (GPL-2.0-only, games included)")
+    demand("ale_py", f"env={name!r}")
     games = known_games()
     asked = re.sub(r"-v\d+$", "", name.removeprefix(PREFIX))
     if asked not in games:
         near = did_you_mean(asked, games)
         raise ConfigError(f"env={name!r} is no game of ALE; " + near.replace("known are", "there are"))
     return games[asked]
-
-
-def installed() -> bool:
-    return importlib.util.find_spec("ale_py") is not None
 
 
 def known_games() -> dict[str, str]:
@@ -166,7 +161,7 @@ def known_games() -> dict[str, str]:
 
 
 def names() -> list[str]:
-    return [f"{PREFIX}{game}-v5" for game in known_games()] if installed() else []
+    return [f"{PREFIX}{game}-v5" for game in known_games()] if installed("ale_py") else []
 
 
 def _num_actions(game: str) -> int:

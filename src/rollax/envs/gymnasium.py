@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import multiprocessing
 import signal
 import warnings
@@ -16,6 +15,7 @@ import numpy as np
 from rollax.envs.host import HostStep, HostTask
 from rollax.envs.protocol import EnvConfig
 from rollax.errors import ConfigError, EnvError
+from rollax.extras import demand
 from rollax.settings import COUNT_OR_NONE, POSITIVE, setting
 from rollax.types import Discrete, Observation
 
@@ -141,8 +141,7 @@ def _one(id_: str) -> Any:
 
 
 def _gymnasium(name: str) -> Any:
-    if importlib.util.find_spec("gymnasium") is None:
-        raise ConfigError(f"env={name!r} needs Gymnasium: pip install 'rollax[atari]'")
+    demand("gymnasium", f"env={name!r}")
     import gymnasium
 
     return gymnasium

@@ -26,6 +26,7 @@ from rollax.agents.dqn import DQN, DQNConfig
 from rollax.errors import ConfigError, ResourceError, warn
 from rollax.experiment.experiment import Experiment, population_size
 from rollax.experiment.tree import to_json
+from rollax.extras import demand, missing
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Sample
 from rollax.programs import streams
@@ -93,6 +94,10 @@ class ActorsProgram(Program):
             found += shard_problems(experiment)
         return found
 
+    @property
+    def missing(self) -> list[str]:
+        return missing("ray", f"actors={cast(Experiment, self.experiment).loop.actors}")
+
     @classmethod
     def make(cls, experiment: Experiment, agent: Agent, task: Any, block: int, schedule: Schedule) -> ActorsProgram:
         if task.outside or not isinstance(agent, DQN):
@@ -143,10 +148,9 @@ class Fleet:
     def __init__(self, experiment: Experiment, start: int):
         """Starts them, for a run that goes on after so many gradient steps."""
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what it cannot do is raised, and said once
-        try:
-            import ray
-        except ModuleNotFoundError:
-            raise ConfigError("actors need Ray: pip install 'rollax[ray]'") from None
+        demand("ray", f"actors={experiment.loop.actors}")
+        import ray
+
         self.ray, loop, choices = ray, experiment.loop, cast(DQNConfig, experiment.choices)
         with warnings.catch_warnings(), listening_as_before():
             warnings.filterwarnings("ignore", message="os.fork")  # Ray's processes are programs of their own at once

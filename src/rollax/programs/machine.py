@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 from contextlib import suppress
@@ -13,9 +12,10 @@ from typing import Any
 import jax
 
 import rollax
+from rollax.extras import installed
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
-EXTRAS = ("ale-py", "gymnasium")
+OPTIONAL = ("ale-py", "gymnasium")
 
 
 def own_cores() -> int:
@@ -82,7 +82,7 @@ def device_name() -> str:
 def versions() -> dict[str, str]:
     """Of Python, this library (which may run from its source) and the packages that decide what is computed."""
     own = {"python": platform.python_version(), "rollax": rollax.__version__}
-    there = {name for name in EXTRAS if importlib.util.find_spec(name.replace("-", "_"))}
+    there = {name for name in OPTIONAL if installed(name.replace("-", "_"))}
     return own | {name: version(name) for name in (*PACKAGES, *sorted(there))}
 
 

@@ -100,6 +100,11 @@ class Program(ABC):
         """What of an experiment this way of running cannot do, each with its fix."""
         return []
 
+    @property
+    def missing(self) -> list[str]:
+        """What it needs to be trained and is not installed, each with its fix.  Who only plays needs none of it."""
+        return []
+
     @classmethod
     @abstractmethod
     def make(cls, experiment: Experiment, agent: Agent, task: Any, block: int, schedule: Schedule) -> Program:

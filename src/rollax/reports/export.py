@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import logging
 import os
@@ -28,6 +27,7 @@ from rollax.envs import registry
 from rollax.envs.host import HostTask
 from rollax.errors import CheckpointError, ConfigError
 from rollax.experiment.tree import to_json
+from rollax.extras import demand
 from rollax.programs.evaluate import Evaluation, Evaluator
 from rollax.programs.loop import leaf_name
 from rollax.programs.streams import play_keys
@@ -55,10 +55,9 @@ def export(
     trust: bool = False,
 ) -> list[Path]:
     """Writes a member's policy into a folder and returns the files, the card that describes them first."""
-    if onnx and importlib.util.find_spec("jax2onnx") is None:
-        raise ConfigError("onnx needs a converter: pip install 'rollax[onnx]'")
-    if importlib.util.find_spec("flatbuffers") is None:
-        raise ConfigError("a policy is written with flatbuffers: pip install 'rollax[export]'")
+    if onnx:
+        demand("jax2onnx", "onnx")
+    demand("flatbuffers", "export")
     target, result = Path(target), Result(Path(run_dir), trust=trust)
     policy = result.policy(member, best=best)
     if onnx and (policy.task.players or not single_leaf(policy) or jax.tree.leaves(policy.start())):

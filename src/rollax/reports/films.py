@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import numpy as np
 from rollax.envs.pictures import Drawer, drawer_of
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError, EnvError
+from rollax.extras import demand
 from rollax.programs.plan import make_plan
 from rollax.runs.result import Policy, Result
 from rollax.types import Observation
@@ -221,8 +221,8 @@ def check_film(target: Path) -> None:
         raise ConfigError(f"out={target} must end in .gif or .mp4")
     if not target.parent.is_dir():
         raise ConfigError(f"out={target} cannot be written: there is no folder {target.parent}")
-    if target.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise ConfigError(f"out={target} needs a video encoder: pip install 'rollax[video]', or name a .gif")
+    if target.suffix == ".mp4":
+        demand("imageio_ffmpeg", f"out={target}", ", or name a .gif")
 
 
 def save_video(frames: list[np.ndarray], target: Path, frames_per_second: int) -> Path:

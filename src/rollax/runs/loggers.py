@@ -5,7 +5,6 @@ Nothing here can change a run: what fails is said once and left out from then on
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import secrets
@@ -16,6 +15,7 @@ from typing import Any, Literal, Protocol
 
 from rollax.blame import told, users_line
 from rollax.errors import ConfigError, warn
+from rollax.extras import missing
 from rollax.runs.files import write_text
 from rollax.runs.folder import RunFolder
 
@@ -36,11 +36,7 @@ class Logger(Protocol):
 
 def problems(names: Iterable[str]) -> list[str]:
     """What is not installed, each with its fix."""
-    return [
-        f"log_to={name} needs {NEEDED[name]}: pip install 'rollax[log]'"
-        for name in names
-        if name in NEEDED and importlib.util.find_spec(NEEDED[name]) is None
-    ]
+    return [line for name in names if name in NEEDED for line in missing(NEEDED[name], f"log_to={name}")]
 
 
 class Loggers:
@@ -53,9 +49,8 @@ class Loggers:
             return
         if own is not None:
             self.running["on_rows"] = OwnFunction(own)
-        missing = problems(names)
-        if missing:
-            raise ConfigError(missing)
+        if lines := problems(names):
+            raise ConfigError(lines)
         for name in names:
             self.attempt(name, lambda name=name: self.running.__setitem__(name, KINDS[name](folder, config, step)))
 

@@ -67,9 +67,8 @@ def train(
     if compile_cache:
         use_compile_cache()
     plan = make_plan(experiment, debug=debug)
+    check_extras(plan)
     check_memory(plan)
-    if missing := loggers_missing(experiment.record.log_to):
-        raise ConfigError(missing)
     if experiment.init_from:
         starting_weights(experiment.init_from, len(plan.members), plan.shapes()[0].learner.params)
     path = run_dir or unused_folder(f"{experiment.agent}_{experiment.env}")
@@ -78,6 +77,12 @@ def train(
     with debug.modes(), Lock(folder):
         folder.create(to_json(plan.experiment))
         return drive(plan, folder, Console(quiet or not folder.writes), None, {}, on_rows, draw)
+
+
+def check_extras(plan: Plan) -> None:
+    """Raises ConfigError with all that a run needs and that is not installed."""
+    if missing := plan.program.missing + loggers_missing(plan.experiment.record.log_to):
+        raise ConfigError(missing)
 
 
 def resume(
@@ -119,6 +124,7 @@ def resume(
         if devices is not None:
             experiment = replace(experiment, loop=replace(experiment.loop, devices=devices))
         plan = make_plan(replace(experiment, steps=steps or experiment.steps), reached)
+        check_extras(plan)
         check_memory(plan)
         if path is not None:
             check_origin(path, meta, to_json(plan.experiment))
