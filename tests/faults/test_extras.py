@@ -15,7 +15,7 @@ from rollax.extras import EXTRAS
 SMALL = ("--preset", "none", "--steps", "64", "--num-envs", "2", "--capacity", "64", "--batch-size", "8")
 SEARCH = ("--search", "discount=uniform:0.5:0.9")
 CASES = {
-    "actors": ("ray", ["train", "apex", *SMALL, "--actors", "2"], "--run-dir"),
+    "actors": ("ray", ["train", "apex", *SMALL, "--actors", "2", "--warm-up-steps", "32"], "--run-dir"),
     "tensorboard": ("tensorboardX", ["train", "double", *SMALL, "--log-to", "tensorboard"], "--run-dir"),
     "wandb": ("wandb", ["train", "double", *SMALL, "--log-to", "wandb"], "--run-dir"),
     "atari": ("ale_py", ["train", "double", "--env", "ALE/Pong-v5"], "--run-dir"),
@@ -56,8 +56,8 @@ def test_what_is_missing_is_said_before_a_folder_is_made(request, case, hidden, 
 
 AFTER = {
     "film": ("imageio_ffmpeg", ["watch", "RUN", "--out", "HERE/film.mp4"]),
-    "export": ("flatbuffers", ["export", "RUN", "HERE/policy"]),
-    "onnx": ("jax2onnx", ["export", "RUN", "HERE/policy", "--onnx"]),
+    "export": ("flatbuffers", ["export", "RUN", "--out", "HERE/policy"]),
+    "onnx": ("jax2onnx", ["export", "RUN", "--out", "HERE/policy", "--onnx"]),
 }
 
 

@@ -13,8 +13,10 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from rollax.envs import registry
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, with_values
+from rollax.experiment.tree import range_problems
 from rollax.runs.folder import RunFolder
 from rollax.search.arena import Arena, with_rungs
 from rollax.search.pictures import plot_study
@@ -57,6 +59,7 @@ def tune(
     The score of a trial is the mean of the evaluations in the last half of its training, over its seeds.
     """
     began = time.monotonic()
+    check_start(experiment)
     RunFolder(folder).make()
     study = open_study(experiment, storage, folder, settings.seed)
     experiment = with_rungs(experiment, settings.rungs)
@@ -75,6 +78,13 @@ def tune(
     write_best(experiment, numbers, folder)
     plot_study(study, space, folder / "study.png")
     return Tuning(len(ended(study)), numbers, score, time.monotonic() - began, len(arenas))
+
+
+def check_start(experiment: Experiment) -> None:
+    """Raises ConfigError, or EnvError, for what would be wrong with every trial."""
+    if problems := range_problems(experiment):
+        raise ConfigError(problems)
+    registry.make_inside(experiment.env, experiment.world)
 
 
 def by_program(space: Space, trials: list[Any]) -> dict[tuple, list[Any]]:
