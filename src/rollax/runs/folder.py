@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,14 @@ class RunFolder:
         for name in self.entries():
             if re.fullmatch(rf"\.(?:{STEP})\.[0-9]+", name):
                 checkpoint.remove(self.checkpoints / name)
+
+    def drop_checkpoints(self) -> None:
+        """Deletes all checkpoints, of what has ended and is kept otherwise."""
+        for step in self.checkpoint_steps():
+            checkpoint.remove(self.checkpoints / str(step))
+        self.sweep_checkpoints()
+        with suppress(OSError):  # where there is none, or something else is in it
+            self.checkpoints.rmdir()
 
     def newest_good_checkpoint(self, *, aside: bool = False) -> tuple[Path | None, dict[str, Any]]:
         """The newest checkpoint whose files are whole, and what was said of it; None where there is none at all.

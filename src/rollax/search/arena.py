@@ -6,8 +6,10 @@ population, nothing is compiled again; who is dropped takes no more time once a 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -18,9 +20,13 @@ from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, Member
 from rollax.programs.learners import keys_and_hparams
 from rollax.programs.loop import TrainState
-from rollax.programs.plan import check_memory, make_plan
+from rollax.programs.plan import Plan, check_memory, make_plan
 from rollax.programs.program import population_axes
+from rollax.runs import checkpoint
+from rollax.search.stopping import Check, never
 from rollax.tracing import fetch
+
+CHUNK_SECONDS = 1.0
 
 
 class Score(NamedTuple):
@@ -37,14 +43,10 @@ class Arena:
         """Compiles for about `block` members; the last block is filled up with copies that nobody looks at."""
         devices = jax.device_count() if block > 1 else 1
         self.experiment, self.block = experiment, -(-block // devices) * devices  # the same number for each device
-        self.plan = make_plan(experiment, members=self.in_blocks(members)[0])
-        if not self.plan.program.searchable:
-            raise ConfigError(
-                f"{experiment.env} with these settings is no single program, in which alone a population is searched; "
-                "search environments in JAX, without actors"
-            )
+        self.plan = searchable_plan(experiment, self.in_blocks(members)[0])
         check_memory(self.plan)
         self.running = self.plan.program.compile(self.plan.keys, self.plan.hparams)
+        self.chunk = self.plan.program.block * self.plan.program.first_chunk  # iterations between looks at signals
         self.begin(members)
 
     def begin(self, members: Sequence[Member]) -> None:
@@ -62,13 +64,33 @@ class Arena:
     def done(self) -> bool:
         return self.iteration >= self.plan.schedule.total
 
-    def advance(self) -> None:
-        """All members, to the next evaluation."""
+    def advance(self, check: Check = never) -> None:
+        """All members, to the next evaluation, with a look at signals about every second."""
         total, every = self.plan.schedule.total, self.plan.schedule.evaluation
         stop = min((self.iteration // every + 1) * every, total)
-        for number, (state, best) in enumerate(self.blocks):
-            self.blocks[number] = (self.running.advance_to(state, stop).state, best)
+        for number in range(len(self.blocks)):
+            reached = self.iteration
+            while reached < stop:
+                state, best = self.blocks[number]
+                began, reached = time.monotonic(), min(reached + self.chunk, stop)
+                self.blocks[number] = (self.running.advance_to(state, reached).state, best)
+                check()
+                if time.monotonic() - began < CHUNK_SECONDS:
+                    self.chunk *= 2
         self.iteration = stop
+
+    def saved(self) -> dict[str, Any]:
+        """All that the members have learnt, as a tree."""
+        return {str(number): {"train": state, "best": best} for number, (state, best) in enumerate(self.blocks)}
+
+    def restore(self, path: Path, iteration: int) -> None:
+        """Goes on with these members from a checkpoint of `saved`, taken after so many iterations."""
+        state, best = self.plan.shapes()
+        like = {str(number): {"train": state, "best": best} for number in range(len(self.blocks))}
+        with self.plan.program.restoring():
+            found = checkpoint.restore(path, like)
+        self.blocks = [self.plan.program.placed(*found[name].values()) for name in like]
+        self.iteration = iteration
 
     def evaluate(self) -> Score:
         """Greedy episodes of every member."""
@@ -111,6 +133,17 @@ class Arena:
         _, numbers = keys_and_hparams(self.experiment, members)
         learner = copied(state.learner, jnp.asarray(filled), numbers)
         self.blocks = [self.plan.program.placed(state._replace(learner=learner), best)]
+
+
+def searchable_plan(experiment: Experiment, members: list[Member] | None = None) -> Plan:
+    """The plan of an experiment, with these members if not its own.  Raises ConfigError where it cannot be searched."""
+    plan = make_plan(experiment, members=members)
+    if not plan.program.searchable:
+        raise ConfigError(
+            f"{experiment.env} with these settings is no single program, in which alone a population is searched; "
+            "search environments in JAX, without actors"
+        )
+    return plan
 
 
 def replaced(member: Member, numbers: dict[str, Any]) -> Member:

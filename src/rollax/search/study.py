@@ -15,13 +15,18 @@ import optuna
 from optuna.samplers import PartialFixedSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from rollax.errors import ConfigError, ResourceError
+from rollax.errors import CheckpointError, ConfigError, NumericError, ResourceError, RollaxError
 from rollax.experiment.experiment import Experiment
+from rollax.search.journal import JOURNAL, check_journal, seal
+from rollax.search.origin import check_origin, origin_of
 from rollax.search.space import Dimension, Space
 from rollax.search.sweep import settings_text
 
 STALE_SECONDS = 600.0  # a trial of another machine that nobody has touched for so long is taken back
 WORKER, CAUSE = "worker", "cause"  # whose a trial is and when it was last touched; why one failed
+ORIGIN = "origin"  # of a study: its experiment, its space, and how it is searched
+NOT_FINITE = "not finite"  # how the cause of a numerical failure begins
+DAMAGED = ("malformed", "not a database", "corrupt")  # what databases say
 STARTING = 10  # trials that are drawn at random before anything is learnt from them
 ENOUGH = 4  # trials that a median is taken of, at least
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -39,33 +44,58 @@ class Settings(NamedTuple):
     confirm_seeds: int = 8  # ... with so many seeds that they have not seen
 
 
-def open_study(experiment: Experiment, storage: str, folder: Path, seed: int) -> optuna.Study:
-    """The study of that storage, or a new one: a journal file in the folder unless another place is named."""
+def open_study(experiment: Experiment, space: Space, storage: str, folder: Path, settings: Settings) -> optuna.Study:
+    """The study of that storage, or a new one: a journal file in the folder unless another place is named.
+
+    Raises ConfigError where it is another experiment's, or has another space; CheckpointError where it is damaged.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     place: Any = storage
     if not storage:
+        check_journal(folder)
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
 
-        place = JournalStorage(JournalFileBackend(str(folder / "study.journal")))
+        place = JournalStorage(JournalFileBackend(str(folder / JOURNAL)))
     elif "://" not in storage:
         raise ConfigError(f"storage={storage!r} must be a URL such as sqlite:///study.db, or left out")
     sampler = TPESampler(
-        seed=seed + os.getpid() % 1_000 if storage else seed,
+        seed=settings.seed + os.getpid() % 1_000 if storage else settings.seed,
         multivariate=True,
         constant_liar=True,
         n_startup_trials=STARTING,
     )
+    name = f"{experiment.agent} on {experiment.env}"
     try:
-        return optuna.create_study(
-            study_name=f"{experiment.agent} on {experiment.env}",
-            storage=place,
-            sampler=sampler,
-            direction="maximize",
-            load_if_exists=True,
+        others = [] if storage else [each for each in optuna.get_all_study_names(place) if each != name]
+        if others:
+            raise ConfigError(f"{folder} holds the study {others[0]!r}, not {name!r}; name another folder")
+        study = optuna.create_study(
+            study_name=name, storage=place, sampler=sampler, direction="maximize", load_if_exists=True
         )
+        claim(study, experiment, space, settings, storage or folder)
+    except RollaxError:
+        raise
     except Exception as error:  # whatever a database driver raises
-        raise ResourceError(f"storage={storage or folder} cannot be opened: {str(error).splitlines()[0]}") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        if not storage or any(word in str(error) for word in DAMAGED):
+            raise CheckpointError(f"{storage or folder / JOURNAL} is damaged: {reason}; name another") from error
+        raise ResourceError(f"storage={storage} cannot be opened: {reason}") from error
+    if not storage:
+        seal(folder)
+    return study
+
+
+def claim(study: optuna.Study, experiment: Experiment, space: Space, settings: Settings, where: Any) -> None:
+    """Notes whose a new study is; refuses one of another experiment, or of another space."""
+    origin = origin_of(experiment, space, rungs=settings.rungs)
+    recorded = study.user_attrs.get(ORIGIN)
+    if recorded is None and study.get_trials(deepcopy=False):
+        raise ConfigError(f"{where} has trials of a version that did not note their experiment; name another folder")
+    if recorded is None:
+        study.set_user_attr(ORIGIN, origin)
+    else:
+        check_origin(where, recorded, origin, experiment)
 
 
 def ended(study: optuna.Study) -> list[FrozenTrial]:
@@ -164,8 +194,29 @@ def fixed_values(space: Space, trial: Trial | FrozenTrial) -> dict[str, Any]:
 def best_of(study: optuna.Study) -> FrozenTrial:
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if not complete:
-        raise ResourceError("no trial has completed: all failed or were pruned; look at the study, widen the space")
+        raise fruitless(ended(study))
     return max(complete, key=merit)
+
+
+def fruitless(trials: list[FrozenTrial]) -> RollaxError:
+    """Why no trial of these has completed."""
+    causes = [str(trial.user_attrs.get(CAUSE, "")) for trial in trials]
+    finite = [cause for cause in causes if not cause.startswith(NOT_FINITE)]
+    if causes and not finite:
+        return NumericError(
+            f"all {len(causes)} trials met a number that is not finite; search smaller learning rates, or what differs"
+        )
+    if causes and len(finite) == len(causes) and all(causes):
+        return ConfigError([f"no trial can be: {cause}" for cause in dict.fromkeys(causes)])
+    return NumericError("no trial has completed: all failed or were pruned; look at the study, widen the space")
+
+
+def hand_back(study: optuna.Study) -> None:
+    """Trials of this process are tried again, by whoever goes on."""
+    own = (socket.gethostname(), os.getpid())
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        if tuple(trial.user_attrs.get(WORKER, ())[:2]) == own:
+            give_up(study, trial.number, trial.params)
 
 
 def merit(trial: FrozenTrial) -> tuple[float, float]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Callable
@@ -12,28 +10,21 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rollax.errors import ConfigError
+from rollax.errors import ConfigError, NumericError
 from rollax.experiment.experiment import MOST_MEMBERS, Experiment, Member, with_values
 from rollax.experiment.tree import leaves, to_json
 from rollax.runs.files import write_text
-from rollax.runs.folder import RunFolder
+from rollax.runs.folder import Lock
 from rollax.runs.trust import remember
-from rollax.search.arena import Arena, with_rungs
+from rollax.search.arena import Arena, searchable_plan, with_rungs
+from rollax.search.origin import origin_of
 from rollax.search.space import Space
+from rollax.search.stopping import stoppable
+from rollax.search.sweep_folder import Progress, Row, SweepFolder, progress_of
 
 Method = Literal["random", "halving", "pbt"]
 KEPT = 2  # halving goes on with one in so many
 QUARTER = 4  # of a population, the last of so many take over from the first of as many
-
-
-class Row(NamedTuple):
-    """What became of a setting by one rung."""
-
-    step: int
-    setting: int
-    numbers: dict[str, Any]
-    score: float  # mean over its seeds; not a number where one of them failed
-    status: str
 
 
 class Sweep(NamedTuple):
@@ -56,45 +47,101 @@ def sweep(
 ) -> Sweep:
     """Trains a population of settings x seeds, with an evaluation at each of `rungs` rungs.
 
-    Leaves `trials.csv`, and `best.json` for `rollax train --config`.  Nothing is compiled after the first rung.
+    Leaves `trials.csv`, and `best.json` for `rollax train --config`.  Nothing is compiled after the first rung.  In the
+    folder of the same sweep it goes on from the last rung, to the same results; the folder of another is refused.
     """
     check(experiment, space, method, settings)
     experiment = with_rungs(experiment, rungs)
-    random = np.random.default_rng(experiment.seed)
-    numbers = space.draw(random, settings)
-    members = members_of(experiment, numbers)
-    arena = Arena(experiment, members, block_size(len(members), method, rungs))
-    where = RunFolder(folder)
-    where.make()
-    say(
-        f"{settings} settings x {experiment.seeds} seeds of {experiment.agent} on {experiment.env}, "
-        f"{experiment.steps:,} steps each, {rungs} rungs; compiled in {arena.running.compile_seconds:.1f} s"
-    )
-    running, rows = list(range(settings)), []
-    while not arena.done:
-        arena.advance()
-        scores = by_setting(arena, experiment.seeds)
-        step = arena.iteration * experiment.steps_per_iteration
-        order = sorted(range(len(running)), key=lambda place: -np.nan_to_num(scores[place], nan=-np.inf))
-        stays = order if arena.done or method != "halving" else order[: max(1, math.ceil(len(order) / KEPT))]
-        for place, setting in enumerate(running):
-            failed = math.isnan(scores[place])
-            status = "failed" if failed else "running" if place in stays and not arena.done else "dropped"
-            status = "finished" if arena.done and not failed else status
-            rows.append(Row(step, setting, dict(numbers[place]), float(scores[place]), status))
-        write_text(folder / "trials.csv", as_csv(space, rows))
-        best = order[0]
-        say(f"step {step:,}: {len(running)} settings, best {scores[best]:.1f} with {settings_text(numbers[best])}")
-        if arena.done:
-            break
-        if method == "halving" and len(stays) < len(running):
-            kept = sorted(stays)
-            arena.keep([place * experiment.seeds + seed for place in kept for seed in range(experiment.seeds)])
-            running, numbers = [running[place] for place in kept], [numbers[place] for place in kept]
-        if method == "pbt":
-            numbers = take_over(arena, space, numbers, order, random)
-    write_best(experiment, numbers[best], folder)
-    return Sweep(rows, numbers[best], float(scores[best]), arena.running.compile_seconds)
+    searchable_plan(experiment)  # what is wrong is said before there is a folder
+    origin = origin_of(experiment, space, method=method, settings=settings, rungs=rungs)
+    where = SweepFolder(folder)
+    where.run.make()
+    with Lock(where.run), stoppable(folder) as check_signals:
+        if found := where.begin(origin, experiment):
+            say(f"The sweep in {folder} has finished.")
+            return concluded(experiment, found, folder, 0.0)
+        path, meta = where.last_rung(origin, experiment)
+        random = np.random.default_rng(experiment.seed)
+        progress = Progress(list(range(settings)), space.draw(random, settings), [])
+        block = block_size(settings * experiment.seeds, method, rungs)
+        if path is not None:
+            random.bit_generator.state = meta["random"]
+            progress = progress_of(meta)
+        arena = Arena(experiment, members_of(experiment, progress.numbers), block)
+        say(
+            f"{settings} settings x {experiment.seeds} seeds of {experiment.agent} on {experiment.env}, "
+            f"{experiment.steps:,} steps each, {rungs} rungs; compiled in {arena.running.compile_seconds:.1f} s"
+        )
+        if path is not None:
+            arena.restore(path, meta["step"] // experiment.steps_per_iteration)
+            say(f"It goes on from step {meta['step']:,}.")
+        while not arena.done:
+            check_signals()
+            arena.advance(check_signals)
+            progress, order = judged(arena, experiment, method, progress, say)
+            if arena.done:
+                break
+            progress = with_surgery(arena, experiment, space, method, progress, order, random)
+            where.save(origin, space, progress.rows[-1].step, arena, progress, random)
+        where.end(origin, space, progress)
+        return concluded(experiment, progress, folder, arena.running.compile_seconds)
+
+
+def judged(
+    arena: Arena, experiment: Experiment, method: Method, progress: Progress, say: Callable[[str], None]
+) -> tuple[Progress, list[int]]:
+    """The rows of a rung added, and the places of its settings from the best to the last."""
+    running, numbers, rows = progress
+    scores = by_setting(arena, experiment.seeds)
+    step = arena.iteration * experiment.steps_per_iteration
+    order = sorted(range(len(running)), key=lambda place: -np.nan_to_num(scores[place], nan=-np.inf))
+    stays = order[: kept_of(len(order), method)] if not arena.done else order
+    new = []
+    for place, setting in enumerate(running):
+        failed = math.isnan(scores[place])
+        status = "failed" if failed else "running" if place in stays and not arena.done else "dropped"
+        status = "finished" if arena.done and not failed else status
+        new.append(Row(step, setting, dict(numbers[place]), float(scores[place]), status))
+    best = order[0]
+    say(f"step {step:,}: {len(running)} settings, best {scores[best]:.1f} with {settings_text(numbers[best])}")
+    return Progress(running, numbers, [*rows, *new]), order
+
+
+def kept_of(count: int, method: Method) -> int:
+    """How many settings go on after a rung."""
+    return max(1, math.ceil(count / KEPT)) if method == "halving" else count
+
+
+def with_surgery(
+    arena: Arena,
+    experiment: Experiment,
+    space: Space,
+    method: Method,
+    progress: Progress,
+    order: list[int],
+    random: np.random.Generator,
+) -> Progress:
+    """Who goes on after a rung, and with what."""
+    running, numbers, rows = progress
+    kept = sorted(order[: kept_of(len(order), method)])
+    if len(kept) < len(running):
+        arena.keep([place * experiment.seeds + seed for place in kept for seed in range(experiment.seeds)])
+        running, numbers = [running[place] for place in kept], [numbers[place] for place in kept]
+    if method == "pbt":
+        numbers = take_over(arena, space, numbers, order, random)
+    return Progress(running, numbers, rows)
+
+
+def concluded(experiment: Experiment, progress: Progress, folder: Path, compile_seconds: float) -> Sweep:
+    """What a sweep has found, written as a configuration too.  NumericError where every setting has failed."""
+    best = progress.best
+    if best is None:
+        raise NumericError(
+            f"all {len(progress.running)} settings met a number that is not finite; {folder / 'trials.csv'} has their "
+            "values: search smaller learning rates, or what differs"
+        )
+    write_best(experiment, best.numbers, folder)
+    return Sweep(progress.rows, best.numbers, best.score, compile_seconds)
 
 
 def check(experiment: Experiment, space: Space, method: Method, settings: int) -> None:
@@ -152,16 +199,6 @@ def take_over(
         }
     arena.adopt(sources, changed)
     return changed
-
-
-def as_csv(space: Space, rows: list[Row]) -> str:
-    names = [dimension.name for dimension in space.dimensions]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["step", "setting", *names, "score", "status"])
-    for row in rows:
-        writer.writerow([row.step, row.setting, *(row.numbers[name] for name in names), row.score, row.status])
-    return text.getvalue()
 
 
 def settings_text(numbers: dict[str, Any]) -> str:

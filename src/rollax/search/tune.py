@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,16 +19,21 @@ from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, with_values
 from rollax.experiment.tree import range_problems
 from rollax.runs.folder import RunFolder
+from rollax.runs.reader import kind_of
 from rollax.search.arena import Arena, with_rungs
+from rollax.search.journal import seal
 from rollax.search.pictures import plot_study
 from rollax.search.space import Space
+from rollax.search.stopping import Check, stoppable
 from rollax.search.study import (
+    NOT_FINITE,
     Settings,
     ask,
     best_of,
     ended,
     fail,
     fixed_values,
+    hand_back,
     median,
     merit,
     open_study,
@@ -60,24 +66,44 @@ def tune(
     """
     began = time.monotonic()
     check_start(experiment)
-    RunFolder(folder).make()
-    study = open_study(experiment, storage, folder, settings.seed)
+    where = RunFolder(folder)
+    if kind_of(where.config):
+        raise ConfigError(f"out={folder} holds a run; name another folder")
+    where.make()
     experiment = with_rungs(experiment, settings.rungs)
+    study = open_study(experiment, space, storage, folder, settings)
     arenas: dict[tuple, Arena] = {}  # one for each program
-    while len(ended(study)) < settings.trials:
-        take_back(study)
-        trials = ask(study, space, settings)
-        if not trials:
-            time.sleep(1.0)  # other workers have the rest
-            continue
-        for fixed, group in by_program(space, trials).items():
-            train_group(study, space, settings, with_values(experiment, dict(fixed)), group, arenas, say)
-        say(progress(study, settings))
-    best, score = confirmed(study, space, settings, experiment, arenas, say)
+    with stoppable(folder) as check, handing_back(study, "" if storage else folder):
+        while len(ended(study)) < settings.trials:
+            check()
+            take_back(study)
+            trials = ask(study, space, settings)
+            if not trials:
+                time.sleep(1.0)  # other workers have the rest
+                continue
+            for fixed, group in by_program(space, trials).items():
+                train_group(study, space, settings, with_values(experiment, dict(fixed)), group, arenas, say, check)
+            if not storage:
+                seal(folder)
+            say(progress(study, settings))
+        best, score = confirmed(study, space, settings, experiment, arenas, say, check)
     numbers = values_of(space, best)
     write_best(experiment, numbers, folder)
     plot_study(study, space, folder / "study.png")
     return Tuning(len(ended(study)), numbers, score, time.monotonic() - began, len(arenas))
+
+
+@contextmanager
+def handing_back(study: optuna.Study, folder: Path | str) -> Generator[None]:
+    """However it ends, no trial stays with this process, and the journal of that folder, if there is one, is sealed."""
+    try:
+        yield
+    except BaseException:
+        hand_back(study)
+        raise
+    finally:
+        if folder:
+            seal(Path(folder))
 
 
 def check_start(experiment: Experiment) -> None:
@@ -103,6 +129,7 @@ def train_group(
     trials: list[Trial],
     arenas: dict[tuple, Arena],
     say: Callable[[str], None],
+    check: Check,
 ) -> None:
     """Trains trials as one population, and tells the study what became of each."""
     seeds = experiment.seeds
@@ -116,13 +143,13 @@ def train_group(
     running = trials
     history: dict[int, list[float]] = {trial.number: [] for trial in trials}
     for rung in range(1, settings.rungs + 1):
-        arena.advance()
+        arena.advance(check)
         scores = by_setting(arena, seeds)
         well = []
         for place, trial in enumerate(running):
             score = float(scores[place])
             if math.isnan(score):
-                fail(study, trial, f"not finite by step {arena.iteration * experiment.steps_per_iteration}")
+                fail(study, trial, f"{NOT_FINITE} by step {arena.iteration * experiment.steps_per_iteration}")
                 continue
             history[trial.number].append(score)
             trial.report(score, rung)
@@ -149,6 +176,7 @@ def confirmed(
     experiment: Experiment,
     arenas: dict[tuple, Arena],
     say: Callable[[str], None],
+    check: Check,
 ) -> tuple[FrozenTrial, float]:
     """The best trial and its score, by seeds that no trial has been chosen with: luck does not come twice."""
     best_of(study)  # or there is none
@@ -164,7 +192,7 @@ def confirmed(
         arena = arena_of(fresh, space, group, arenas, len(group) * settings.confirm_seeds)
         seen = []
         while not arena.done:
-            arena.advance()
+            arena.advance(check)
             seen.append(by_setting(arena, settings.confirm_seeds))
         late = np.nan_to_num(np.mean(seen[settings.rungs // 2 :], axis=0), nan=-math.inf)
         scores |= {trial.number: float(score) for trial, score in zip(group, late, strict=True)}
