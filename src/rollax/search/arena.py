@@ -89,7 +89,7 @@ class Arena:
         like = {str(number): {"train": state, "best": best} for number in range(len(self.blocks))}
         with self.plan.program.restoring():
             found = checkpoint.restore(path, like)
-        self.blocks = [self.plan.program.placed(*found[name].values()) for name in like]
+        self.blocks = [self.plan.program.placed(found[name]["train"], found[name]["best"]) for name in like]
         self.iteration = iteration
 
     def evaluate(self) -> Score:

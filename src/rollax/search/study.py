@@ -67,12 +67,15 @@ def open_study(experiment: Experiment, space: Space, storage: str, folder: Path,
     )
     name = f"{experiment.agent} on {experiment.env}"
     try:
-        others = [] if storage else [each for each in optuna.get_all_study_names(place) if each != name]
-        if others:
+        there = optuna.get_all_study_names(place)
+        if not storage and (others := [each for each in there if each != name]):
             raise ConfigError(f"{folder} holds the study {others[0]!r}, not {name!r}; name another folder")
-        study = optuna.create_study(
-            study_name=name, storage=place, sampler=sampler, direction="maximize", load_if_exists=True
-        )
+        if name in there:
+            study = optuna.load_study(study_name=name, storage=place, sampler=sampler)
+        else:
+            study = optuna.create_study(
+                study_name=name, storage=place, sampler=sampler, direction="maximize", load_if_exists=True
+            )
         claim(study, experiment, space, settings, storage or folder)
     except RollaxError:
         raise
