@@ -76,7 +76,9 @@ class ActorsProgram(Program):
     @classmethod
     def problems(cls, experiment: Experiment) -> list[str]:
         loop, found = experiment.loop, replay_problems(experiment)
-        if not isinstance(experiment.choices.replay, PrioritizedReplay):
+        if experiment.choices.replay is None:
+            found.append(f"actors=... collect for a replay, which {experiment.agent} has not; try `rollax train apex`")
+        elif not isinstance(experiment.choices.replay, PrioritizedReplay):
             found.append("actors=... want priorities; try `rollax train apex`, or --replay prioritized")
         if experiment.seeds != 1:
             found.append(f"seeds={experiment.seeds}: actors collect for one learner; leave --seeds out")

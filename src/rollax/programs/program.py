@@ -132,7 +132,7 @@ class Program(ABC):
         """The programs by name, nothing traced yet.  Raises ConfigError where there is no program of a whole chunk."""
         raise ConfigError(
             "there is no program of a whole chunk that could be shown, as the environments run outside of it; "
-            "there are --memory and --params"
+            "`rollax inspect --memory --params` shows what there is"
         )
 
     def remarks(self, members: int, resumed: bool) -> list[str]:
