@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
@@ -30,7 +30,8 @@ from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Sample
 from rollax.programs import streams
 from rollax.programs.actors import Actor, Board, Shard, Totals, mean_epsilon, remote
-from rollax.programs.evaluate import Best, Evaluation, Evaluator, keep_best
+from rollax.programs.background import beside
+from rollax.programs.evaluate import Best, Evaluation, Evaluator, Playing, blank, in_parts, nothing
 from rollax.programs.loop import Health, Loop
 from rollax.programs.program import (
     Chunk,
@@ -68,6 +69,7 @@ class ActorsProgram(Program):
     searchable: ClassVar[bool] = False
     on_grid: ClassVar[bool] = False
     opening: ClassVar[str] = "Starting the actors"
+    waits_for_others: ClassVar[bool] = True
     one_device: ClassVar[str] = "actors collect for a learner on one device"
     columns: ClassVar[tuple[str, ...]] = ("updates", "updates_per_second", "replay_ratio", "policy_lag", "lost")
 
@@ -212,7 +214,8 @@ class ActorsRunning(Running):
         self.experiment = cast(Experiment, program.experiment)
         self.unit = self.experiment.steps_per_iteration
         self.init = jax.jit(program.init)  # so that the memory that comes with a new learner is never allocated
-        self.learn, self.judge = jax.jit(self.lessons), jax.jit(self.judged)
+        self.learn, self.judge = jax.jit(self.lessons), jax.jit(self.judged, donate_argnums=4)
+        self.learnt = False
         self.fleet: Fleet | None = None
         self.before = 0  # steps of lost shards, and of earlier parts of the run
         self.totals: dict[int, Totals] = {}  # of each shard, since it began
@@ -223,7 +226,7 @@ class ActorsRunning(Running):
         self.compile_seconds = time.perf_counter() - began
 
     def begin(self, keys: Key, hparams: Any) -> tuple[ActorsState, Best]:
-        return self.init(keys, hparams)
+        return beside(self.init, keys, hparams)
 
     def start(self, state: ActorsState) -> Fleet:
         """Starts the processes, for the learner as it stands."""
@@ -291,9 +294,10 @@ class ActorsRunning(Running):
                 continue
             key = streams.ITERATIONS.key(state.key[0], self.updates // TOGETHER)
             samples = Sample(jax.tree.map(jnp.asarray, drawn.batch), jnp.asarray(drawn.weight), ())
-            self.learner, priority, loss, cause = self.learn(
-                self.learner, samples, key, np.float32(self.learning_steps)
-            )
+            lesson = (self.learner, samples, key, np.float32(self.learning_steps))
+            # The first time it is compiled.
+            self.learner, priority, loss, cause = self.learn(*lesson) if self.learnt else beside(self.learn, *lesson)
+            self.learnt = True
             self.cause = int(cause)
             if self.cause:
                 break
@@ -312,12 +316,23 @@ class ActorsRunning(Running):
             counted["health"] = Health(jnp.full(1, self.cause, jnp.int32), jnp.full(1, max(reached - 1, 0), jnp.int32))
         return Chunk(state._replace(learner=learner, **counted), windows, reached)
 
-    def judged(self, learner: Any, keys: Key, iteration: Any, best: Best) -> tuple[Evaluation, Best]:
-        result = self.program.evaluator(learner, streams.evaluation_keys(keys, iteration))
-        return result, keep_best(best, learner, result)
+    def judged(
+        self, learner: Any, keys: Key, updates: Any, best: Best, playing: Playing, first: Any, stop: Any
+    ) -> tuple[Playing, Best]:
+        keys = streams.evaluation_keys(keys, updates)
+        return self.program.evaluator.part(learner, keys, best, playing, first, stop)
 
-    def evaluate(self, state: ActorsState, best: Best) -> tuple[Evaluation, Best]:
-        return self.judge(state.learner, state.key, state.updates, best)
+    def evaluate(
+        self, state: ActorsState, best: Best, between: Callable[[], None] = nothing
+    ) -> tuple[Evaluation, Best]:
+        evaluator = self.program.evaluator
+
+        def part(playing: Playing, first: Any, stop: Any) -> tuple[Playing, Best]:
+            arguments = (state.learner, state.key, state.updates, best, playing, first, stop)
+            return self.judge(*arguments) if first else beside(self.judge, *arguments)
+
+        begun = blank(jax.eval_shape(evaluator.begin, state.key))
+        return in_parts(part, begun, evaluator.max_episode_steps, between)
 
     def count(self, shard: int, totals: Totals) -> None:
         """Takes down what a shard has seen; one that was lost has begun again from nothing."""
