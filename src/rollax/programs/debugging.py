@@ -47,6 +47,10 @@ class Debug:
         """Whether the programs are others than usual."""
         return self.check or not self.jit or self.nans or self.print_every > 0 or self.key_reuse
 
+    def plain(self) -> dict[str, Any]:
+        """What is looked for, as plain data."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "tell"}
+
     def problems(self, experiment: Experiment) -> list[str]:
         """Which of these modes do not go together, or with the experiment."""
         found = []

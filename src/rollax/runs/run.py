@@ -17,6 +17,7 @@ from rollax.errors import ConfigError, NumericError, ResourceError
 from rollax.experiment.experiment import Experiment
 from rollax.experiment.tree import to_json
 from rollax.programs import cluster
+from rollax.programs.agreement import check_agreement, check_weights
 from rollax.programs.debugging import NO_DEBUG, Debug
 from rollax.programs.evaluate import Best
 from rollax.programs.machine import memory_size, use_compile_cache
@@ -66,6 +67,7 @@ def train(
     """
     if compile_cache:
         use_compile_cache()
+    check_agreement(to_json(experiment), debug=debug.plain())
     plan = make_plan(experiment, debug=debug)
     check_memory(plan)
     if missing := loggers_missing(experiment.record.log_to):
@@ -118,7 +120,9 @@ def resume(
             raise ConfigError(f"steps={steps} lies behind the run, which is at step {reached}")
         if devices is not None:
             experiment = replace(experiment, loop=replace(experiment.loop, devices=devices))
-        plan = make_plan(replace(experiment, steps=steps or experiment.steps), reached)
+        experiment = replace(experiment, steps=steps or experiment.steps)
+        check_agreement(to_json(experiment))
+        plan = make_plan(experiment, reached)
         check_memory(plan)
         if path is not None:
             check_origin(path, meta, to_json(plan.experiment))
@@ -282,8 +286,10 @@ def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
 
 
 def save(session: Session, state: Any, best: Best, step: int) -> None:
-    """A checkpoint; what the tables hold up to its step is on disk before it."""
+    """A checkpoint; what the tables hold up to its step is on disk before it.  All processes must have the same."""
     plan = session.plan
+    if jax.process_count() > 1:
+        check_weights(checkpoint.params_sha256(fetch(state.learner.params)), step)
     session.metrics.write()
     session.evaluations.write()
     times = replace(session.times, wall_seconds=session.wall())
