@@ -13,6 +13,7 @@ import psutil
 import pytest
 from process_tools import HANGING, rollax, surroundings, wait_for
 
+import rollax as api
 from rollax.commands.cli import run_command
 from rollax.errors import PREEMPTED
 from rollax.experiment.experiment import make_experiment
@@ -20,7 +21,6 @@ from rollax.experiment.tree import to_json
 from rollax.memory.ring import Batch
 from rollax.programs.actors import Actor, epsilon_of
 from rollax.programs.flat_replay import FlatReplay
-from rollax.runs import run
 from rollax.runs.folder import RunFolder
 from rollax.runs.result import load
 from rollax.types import Observation
@@ -89,6 +89,7 @@ def test_an_actor_sends_every_transition_once():
     ("flags", "told"),
     [
         (["double", "--actors", "2"], "want priorities"),
+        (["ppo", "--actors", "2"], "collect for a replay, which ppo has not; try `rollax train apex`"),
         (
             ["apex", "--actors", "3", "--num-envs", "16"],
             "num_envs=16 cannot be shared out to 3 actors; try num_envs=15",
@@ -137,13 +138,13 @@ def test_a_run_goes_on_without_an_actor_and_can_be_played(tmp_path):
 @pytest.mark.thorough
 def test_a_run_with_actors_is_trained_resumed_and_loaded_as_any_other(tmp_path):
     """Actors do not stop on the step: what is saved, logged and told is where the run really stands."""
-    first = run.train(experiment(log_steps=160, eval_episodes=2), tmp_path / "run", quiet=True)
+    first = api.train(experiment(log_steps=160, eval_episodes=2), tmp_path / "run", quiet=True)
     reached = first.summary["total_steps"]
     assert first.exit_code == 0
     assert reached >= 1_600
     assert first.curves["step"][0, -1] == first.evaluations["step"][0, -1] == reached
     assert int(RunFolder(first.run_dir).checkpoint_steps()[0]) == reached
-    later = run.resume(first.run_dir, reached + 800, quiet=True)
+    later = api.resume(first.run_dir, reached + 800, quiet=True)
     assert later.summary["total_steps"] >= reached + 800
     rows = first.curves["step"].shape[1]
     np.testing.assert_array_equal(later.curves["step"][:, :rows], first.curves["step"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,20 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from counting_agent import RECIPE, Counting
-from host_tools import Frames, host_program, host_task
+from host_tools import Frames, HostFrames, host_program, host_task
 from probes import Counter, task
 from training_tools import seed_keys
 
 import rollax
 from rollax.agents.players import Independent, Shared
+from rollax.envs import registry
 from rollax.errors import ConfigError
 from rollax.programs.evaluate import Evaluator
 from rollax.programs.jit import JitProgram
 from rollax.programs.loop import Loop
 from rollax.programs.plan import make_plan
 from rollax.reports.export import ExportedPolicy, export
-from rollax.reports.films import watch
-from rollax.runs.result import evaluate_run
+from rollax.reports.films import Ending, Scene, film, player_of
+from rollax.runs.result import Policy, evaluate_run
 
 AGENT = "counting_agent:RECIPE"
 LENGTH = 5  # of an episode of `Frames`
@@ -126,9 +128,59 @@ def test_an_exported_program_takes_and_gives_the_carry(runs, tmp_path):
         export(runs[0].run_dir, tmp_path / "onnx", onnx=True)
 
 
-def test_a_film_shows_what_was_counted(runs, tmp_path):
-    _, ending = watch(runs[0].run_dir, out=tmp_path / "film.gif", most=6)
-    assert ending.steps >= 6 or ending.terminated
+def test_a_film_shows_what_was_counted(runs):
+    """Who plays in a film acts by the steps of the episode so far."""
+    policy = rollax.load(runs[0].run_dir)
+    obs, state = policy.task.reset(jax.random.key(0))
+    play = player_of(policy, seed=0)
+    assert [int(play(Scene(state, obs, 0.0, step))) for step in range(6)] == [0, 0, 1, 0, 0, 1]
+
+
+def test_a_film_of_players_who_decide_in_turn_shows_it_too():
+    made: Any = registry.make("TreasureHunt-v0", replace(registry.world_of("TreasureHunt-v0"), agents=2))
+    agent = Shared(Counting(made.spec(1, 1)), 2)
+    learner, _ = agent.init(jax.random.key(0), RECIPE.hparams)
+    obs, state = made.reset(jax.random.key(0))
+    play = player_of(Policy(agent, learner, made), seed=0)
+    assert [play(Scene(state, obs, 0.0, step)).tolist() for step in range(3)] == [[0, 0], [0, 0], [1, 1]]
+
+
+class Coloured(HostFrames):
+    """The same for a camera."""
+
+    def shown(self):
+        return np.repeat(super().shown()[..., None], 3, axis=-1)
+
+
+def test_a_film_outside_shows_it_too():
+    """Counted from 1 to 5 it is paid three times; who forgets, and counts 1 in every step, twice."""
+    world = Frames(truncates=True)
+    made = replace(host_task(world), camera=lambda: Coloured(1, world))
+    agent = Counting(made.spec(1, 1))
+    learner, _ = agent.init(jax.random.key(0), RECIPE.hparams)
+    *_, ending = film(Policy(agent, learner, made), "Frames", seed=0, most=20)
+    assert isinstance(ending, Ending)
+    assert (ending.total, ending.steps) == (3.0, LENGTH)
+
+
+class Lives(HostFrames):
+    """After the third step of an episode a life is lost: the learner is told that it ended, and it goes on."""
+
+    def step(self, action):
+        step = super().step(action)
+        return step._replace(terminated=step.terminated | (self.time == 3))
+
+
+def test_a_lost_life_is_fresh_too():
+    """What the learner is told decides, not whether the screen begins anew."""
+    made = replace(host_task(Frames(truncates=True)), open=lambda count: Lives(count, Frames(truncates=True)))
+    program = host_program(made, RECIPE.choices, 2, 10, overlap=False)
+    keys, hparams = seed_keys(0), RECIPE.hparams.replace(learning_rate=jnp.zeros(1))
+    running = program.compile(keys, hparams)
+    state = running.advance_to(running.begin(keys, hparams)[0], 1).state
+    running.close()
+    assert float(state.learner.params["total"][0]) == 2 * 2 * (1 + 2 + 3 + 1 + 2)  # two environments, two episodes
+    np.testing.assert_array_equal(state.envs.carry["count"], [[3, 3]])
 
 
 def test_environments_outside_carry_it_too():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
@@ -10,7 +11,11 @@ import pytest
 from process_tools import launch, output_of, wait_for
 
 from rollax.commands.cli import run_command
-from rollax.errors import ConfigError, ResourceError
+from rollax.errors import ConfigError, NumericError, ResourceError
+from rollax.experiment.experiment import make_experiment
+from rollax.experiment.tree import to_json
+from rollax.programs import cluster
+from rollax.programs.agreement import check_weights, disagreements
 from rollax.programs.cluster import Place, joined
 from rollax.runs.folder import RunFolder
 
@@ -28,10 +33,10 @@ def free_port() -> int:
             return port
 
 
-def start(*arguments: str) -> list[subprocess.Popen[str]]:
-    """The same command as two processes."""
+def start(*arguments: str, second: tuple[str, ...] = ()) -> list[subprocess.Popen[str]]:
+    """The same command as two processes, of which the second may have other flags as well."""
     place = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
-    return [launch(*arguments, *place, "--process-id", index) for index in range(2)]
+    return [launch(*arguments, *own, *place, "--process-id", index) for index, own in enumerate(((), second))]
 
 
 def test_a_lost_process_is_named_and_two_learn_the_same(tmp_path):
@@ -56,6 +61,61 @@ def test_a_lost_process_is_named_and_two_learn_the_same(tmp_path):
     assert hashes[0] == hashes[1]
     assert len(hashes[0]) == 64
     assert folder.read_summary()["status"] == "finished"
+
+
+SMALL = ("--preset", "none", "--num-envs", "4", "--hidden", "8", "--capacity", "400", "--batch-size", "8")
+
+
+def test_processes_with_other_settings_do_not_begin(tmp_path):
+    """Neither of them, and before anything compiles.  What they tell one another is longer than 1,000 bytes."""
+    assert len(json.dumps(to_json(make_experiment("double", preset="none")))) > 1_000
+    flags = (*SMALL, "--run-dir", str(tmp_path / "run"))
+    both = start("train", "double", *flags, second=("--learning-rate", "0.1", "--seed", "3"))
+    outputs = [output_of(process) for process in both]
+    assert [process.returncode for process in both] == [2, 2], outputs
+    for out, err in outputs:
+        assert "rollax: process 1 differs from process 0 in hparams.learning_rate: 0.0005 -> 0.1" in err
+        assert "rollax: process 1 differs from process 0 in seed: 0 -> 3" in err
+        assert "Traceback" not in err
+        assert "Compil" not in out
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.thorough
+def test_processes_that_drift_apart_are_noticed_at_the_next_checkpoint(tmp_path):
+    flags = (
+        *SMALL,
+        "--steps",
+        "4000",
+        "--warm-up-steps",
+        "40",
+        "--checkpoint-seconds",
+        "0",
+        "--run-dir",
+        str(tmp_path / "run"),
+    )
+    both = start("train", "drifting_agent:recipe", *flags)
+    outputs = [output_of(process) for process in both]
+    assert [process.returncode for process in both] == [4, 4], outputs
+    for _, err in outputs:
+        assert "rollax: process 1 has other weights than process 0 at step" in err
+    assert RunFolder(tmp_path / "run").read_summary()["status"] == "interrupted"
+
+
+def test_disagreements_name_process_and_field():
+    told = [{"steps": 1, "versions": {"jax": "1"}}, {"steps": 1, "versions": {"jax": "2"}}, {"steps": 3, "x": 4}]
+    lines = disagreements(told)
+    assert lines[0].startswith("process 1 differs from process 0 in versions.jax: 1 -> 2 ")
+    assert [line.split()[1] for line in lines] == ["1", "2", "2", "2"]
+    assert disagreements([told[0], told[0]]) == []
+
+
+def test_other_weights_are_an_error(monkeypatch):
+    monkeypatch.setattr(cluster, "gathered", lambda own: [own, own])
+    check_weights("a", 8)
+    monkeypatch.setattr(cluster, "gathered", lambda own: [own, own, "b"])
+    with pytest.raises(NumericError, match="process 2 has other weights than process 0 at step 8"):
+        check_weights("a", 8)
 
 
 @pytest.mark.thorough

@@ -272,7 +272,21 @@ def test_every_public_name_is_documented():
 
     text = PAGES["docs/api.md"].read_text()
     for name in rollax.__all__:
-        assert re.search(rf"^- `{name}\(.*\n  [A-Z]", text, flags=re.MULTILINE), name
+        assert re.search(rf"^- `{name}[(,].*\n  [A-Z]", text, flags=re.MULTILINE), name
+
+
+def test_what_pages_import_is_on_the_page_of_names(monkeypatch):
+    """By its name, or by its module among those that may move."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    api_page = importlib.import_module("api_page")
+    listed = {f"{module}.{name}" for part in api_page.CONTENTS.values() for module in part for name in part[module]}
+    _, _, table = PAGES["docs/api.md"].read_text().partition("## Also used in these pages")
+    movable = tuple(re.findall(r"`(rollax\.[\w.]+)`", table))
+    imported = re.compile(r"^\s*from (rollax\.[\w.]+) import (?:\(([^)]*)\)|(.*))$", flags=re.MULTILINE)
+    for page, path in PAGES.items():
+        for module, several, one in imported.findall(path.read_text()):
+            for name in re.findall(r"\w+", several or one):
+                assert f"{module}.{name}" in listed or module.startswith(movable), f"{page}: {module}.{name}"
 
 
 def test_the_page_of_names_is_what_the_code_gives(monkeypatch):

@@ -123,7 +123,15 @@ def test_outside_jax_there_are_memory_and_weights(capsys):
     assert "outside JAX" in printed
     assert "Weights of one member" in printed
     assert run_command("inspect", ["double", *flags, "--hlo"]) == 2
-    assert "there are --memory and --params" in capsys.readouterr().err
+    assert "`rollax inspect --memory --params` shows what there is" in capsys.readouterr().err
+
+
+def test_with_actors_the_program_in_turn_is_looked_at(capsys):
+    """They collect in processes of their own; the agent is the same."""
+    assert run_command("inspect", ["apex", *FLAGS, "--rollout-length", "1", "--actors", "2", "--params"]) == 0
+    printed = capsys.readouterr()
+    assert "actors are left out" in printed.err
+    assert "Weights of one member" in printed.out
 
 
 @pytest.mark.parametrize("agent", ["double", "ppo"])

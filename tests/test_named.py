@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from rollax import train
 from rollax.commands.flags import read_experiment, starting_experiment
 from rollax.commands.train import TrainFlags
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import from_json, make_experiment
 from rollax.experiment.parts import part_name
 from rollax.experiment.tree import leaves, to_json
+from rollax.runs.result import evaluate_run
 from rollax.settings import COUNT
 
 MODULE = """
@@ -37,6 +39,13 @@ class Cautious(GreedyBackup):
 
 class Forgetful(UniformReplay):
     pass
+
+class Needy(Torso):
+    units: int
+
+class Evaluated(Thin):
+    eval_episodes: int = 3
+    evaluation_epsilon: float = 0.5
 
 RECIPE = FAMILY["n_step"]
 nothing = 3
@@ -89,6 +98,7 @@ def test_flags_name_parts_and_agents(own):
         ({"torso": "own_things:nothing"}, "and subclasses of rollax.networks.torsos.Torso"),
         ({"head": 3}, "and subclasses of rollax.networks.heads.Head"),
         ({"acting": "own_things:Thin"}, "is no acting; known are noisy, quiet"),
+        ({"torso": "own_things:Needy"}, "own_things:Needy needs a value of units; give that field a default"),
     ],
 )
 def test_what_does_not_fit_is_refused(own, values, message):
@@ -114,3 +124,12 @@ def test_a_file_cannot_bring_in_what_does_not_fit(own):
         from_json(data)
     assert "and subclasses of rollax.networks.torsos.Torso" in str(caught.value)
     assert "choices.acting.part='own_things:Thin' does not fit here" in str(caught.value)
+
+
+def test_a_field_that_is_named_like_one_of_an_evaluation_is_no_trouble(own, tmp_path):
+    """`eval` sets the experiment's own by their whole paths."""
+    values: Any = {"preset": "none", "steps": 64, "num_envs": 8, "capacity": 64, "batch_size": 8, "warm_up_steps": 32}
+    made = make_experiment("double", torso=own.Evaluated(), **values, **{"record.eval_episodes": 2})
+    result = train(made, tmp_path / "run", quiet=True)
+    (row,) = evaluate_run(result.run_dir, 4, epsilon=0.1)
+    assert row["episodes"] == 4

@@ -91,7 +91,7 @@ def test_projection_by_hand():
 
 
 @settings(max_examples=40)
-@given(st.integers(0, 10**6), st.integers(2, 9), st.floats(-2, 2), st.floats(0, 1))
+@given(st.integers(0, 10**6), st.sampled_from([2, 5, 9]), st.floats(-2, 2), st.floats(0, 1))  # sizes are compiled
 def test_projection_against_the_slow_one_and_rlax(seed, atoms, reward, discount):
     rng = np.random.default_rng(seed)
     support = np.linspace(-1.5, 2.0, atoms).astype(np.float32)

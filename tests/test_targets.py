@@ -64,17 +64,16 @@ def test_discount_zero_and_one():
 @settings(max_examples=60)
 @given(st.data())
 def test_against_the_reference(data):
-    n = data.draw(st.integers(1, 6))
+    n = data.draw(st.sampled_from([1, 2, 6]))  # each length is compiled
     reward = data.draw(st.lists(st.floats(-10, 10, width=32), min_size=n, max_size=n))
     terminated = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
     truncated = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
     discount = data.draw(st.floats(0, 1))
     expected = reference(reward, terminated, truncated, discount)
-    for function in (n_step, jax.jit(n_step)):
-        got = function(*as_arrays(reward, terminated, truncated), discount)
-        np.testing.assert_allclose(got.reward[0], expected[0], atol=1e-3, rtol=1e-5)
-        np.testing.assert_allclose(got.discount[0], expected[1], atol=1e-6)
-        assert (int(got.length[0]), bool(got.truncated[0])) == expected[2:]
+    got = jax.jit(n_step)(*as_arrays(reward, terminated, truncated), discount)
+    np.testing.assert_allclose(got.reward[0], expected[0], atol=1e-3, rtol=1e-5)
+    np.testing.assert_allclose(got.discount[0], expected[1], atol=1e-6)
+    assert (int(got.length[0]), bool(got.truncated[0])) == expected[2:]
 
 
 def test_against_rlax():
@@ -133,15 +132,15 @@ def test_lambda_zero_and_one():
 @settings(max_examples=60)
 @given(st.data())
 def test_lambda_returns_against_the_reference(data):
-    n = data.draw(st.integers(1, 6))
+    n = data.draw(st.sampled_from([1, 2, 6]))  # each length is compiled
     numbers = st.lists(st.floats(-10, 10, width=32), min_size=n, max_size=n)
     flags = st.lists(st.booleans(), min_size=n, max_size=n)
     reward, next_value, terminated, truncated = (data.draw(kind) for kind in (numbers, numbers, flags, flags))
     discount, lam = data.draw(st.floats(0, 1)), data.draw(st.floats(0, 1))
     expected = lambda_reference(reward, next_value, terminated, truncated, discount, lam)
     columns = [jnp.array(x)[:, None] for x in (reward, next_value, terminated, truncated)]
-    for function in (lambda_returns, jax.jit(lambda_returns)):
-        np.testing.assert_allclose(function(*columns, discount, lam)[:, 0], expected, atol=1e-3, rtol=1e-4)
+    got = jax.jit(lambda_returns)(*columns, discount, lam)[:, 0]
+    np.testing.assert_allclose(got, expected, atol=1e-3, rtol=1e-4)
 
 
 def test_lambda_returns_and_advantages_against_rlax():

@@ -38,6 +38,19 @@ CONTENTS: dict[str, dict[str, tuple[str, ...]]] = {
         "rollax.rules.backups": ("GreedyBackup",),
         "rollax.rules.schedules": ("Exploration", "PeriodicTarget"),
     },
+    "blocks": {
+        "rollax.agents.base": ("OptimizerHParams", "make_optimizer", "apply_gradients", "blank_features", "own_axes"),
+        "rollax.networks.torsos": ("MLP", "flatten_features"),
+        "rollax.networks.heads": ("Streams", "ScalarHead", "QNetwork", "ActorCritic"),
+        "rollax.memory.uniform": ("UniformReplay",),
+        "rollax.memory.ring": ("Batch",),
+        "rollax.rules.distributions": ("masked_categorical",),
+        "rollax.rules.policies": ("greedy", "epsilon_greedy"),
+        "rollax.rules.returns": ("Scalar",),
+        "rollax.rules.schedules": ("linear",),
+        "rollax.rules.targets": ("n_step", "lambda_returns"),
+        "rollax.tracing": ("mean_over",),
+    },
 }
 BOOKKEEPING = {"self", "parent", "name"}  # arguments that are not the caller's: Python's, and those of flax modules
 PLAIN = int | float | str | bool | tuple | None
@@ -45,21 +58,23 @@ PLAIN = int | float | str | bool | tuple | None
 
 def rewritten(page: str) -> str:
     """The page with its lists as the code gives them."""
-    return SECTION.sub(lambda match: f"{match[1]}\n{listing(CONTENTS[match[2]])}\n{match[3]}", page)
+    return SECTION.sub(
+        lambda match: f"{match[1]}\n{listing(CONTENTS[match[2]], members=match[2] != 'blocks')}\n{match[3]}", page
+    )
 
 
-def listing(contents: dict[str, tuple[str, ...]]) -> str:
-    """All names, under their modules."""
+def listing(contents: dict[str, tuple[str, ...]], *, members: bool) -> str:
+    """All names, under their modules; with what classes offer, or without."""
     lines: list[str] = []
     for module, names in contents.items():
         lines += [f"`{module}`", ""]
         for name in names:
-            lines += entry(name, getattr(importlib.import_module(module), name))
+            lines += entry(name, getattr(importlib.import_module(module), name), members=members)
         lines.append("")
     return "\n".join(lines)
 
 
-def entry(name: str, thing: Any) -> Iterator[str]:
+def entry(name: str, thing: Any, *, members: bool) -> Iterator[str]:
     """A name with its signature, what it is, and what its users may ask of it."""
     if isinstance(thing, Limit):
         yield from item(f"{name}: Limit", f"A number {thing.demand(thing.low - 1)}.")
@@ -68,7 +83,7 @@ def entry(name: str, thing: Any) -> Iterator[str]:
         yield from item(f"{name}, exit_code {thing.exit_code}", thing)
         return
     yield from item(f"{name}{signature(thing)}", thing)
-    for member, value in own_members(thing) if isinstance(thing, type) else ():
+    for member, value in own_members(thing) if members and isinstance(thing, type) else ():
         if isinstance(value, property | cached_property):
             getter: Any = value.fget if isinstance(value, property) else value.func
             yield from item(f".{member}: {annotation(inspect.signature(getter).return_annotation)}", getter, "    ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 from rollax import __version__
 from rollax.commands.cli import run_command, usage
@@ -19,5 +20,13 @@ def main(argv: list[str] | None = None) -> int:
     return run_command(arguments[0], arguments[1:])
 
 
+def enter() -> NoReturn:
+    """The command as a process of its own, which a compiler that nobody waits for does not keep from ending."""
+    code = main()
+    from rollax.programs.background import leave
+
+    leave(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    enter()

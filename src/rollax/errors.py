@@ -13,6 +13,7 @@ class RollaxError(Exception):
     """An error that is answered with its message alone, without a traceback."""
 
     exit_code = 1
+    together = False  # whether every process of a run raises it
 
 
 class ConfigError(RollaxError, ValueError):

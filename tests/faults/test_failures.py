@@ -14,7 +14,7 @@ from fault_tools import ask, ask_process, judge
 from rollax.blame import OWN_SOURCE
 from rollax.commands import cli
 from rollax.errors import EnvError, ResourceError
-from rollax.programs.fleet import start_ray
+from rollax.programs.processes import start_ray
 
 ray_exceptions = pytest.importorskip("ray.exceptions")
 

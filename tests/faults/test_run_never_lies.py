@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,10 +14,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fault_tools import Answer, ask, ask_process, judge, summary_of
+from fault_tools import Answer, ask, ask_process, hashes_of, judge, summary_of
+from process_tools import HANGING, launch, output_of, wait_for
 from safetensors.numpy import load_file
+from training_tools import make_program, seed_keys, small, stack_hparams
 
-from rollax.programs.evaluate import Best, Evaluation, keep_best
+from rollax.envs import registry
+from rollax.envs.host import Stepper
+from rollax.programs import evaluate as evaluation
+from rollax.programs.evaluate import Best, Evaluation, blank, in_parts, keep_best
+from rollax.programs.jit import JitProgram, JitRunning
+from rollax.programs.streams import evaluation_keys
+from rollax.runs import run as runs
+from rollax.runs import signals
+from rollax.runs.folder import RunFolder
 
 SMALL = ["--preset", "none", "--num-envs", "4", "--hidden", "8", "--log-steps", "80", "--eval-steps", "80"]
 REPLAY = ["--capacity", "800", "--batch-size", "8", "--warm-up-steps", "40"]
@@ -122,3 +137,127 @@ def test_the_best_weights_are_finite_whatever_comes(score, weight):
     well = bool(np.isfinite(score) and np.isfinite(weight))
     np.testing.assert_array_equal(after.params["kernel"], [[2.0, 2.0], [2.0, weight] if well else [0.0, 0.0]])
     np.testing.assert_array_equal(after.score, [2.0, (score + 1) / 2 if well else -np.inf])
+
+
+# -- signals
+
+
+DOUBLE = ["double", *SMALL, *REPLAY, "--env", "CartPole-v1", "--eval-episodes", "3", "--steps", "400", "--quiet"]
+
+
+def learnt(run: Path) -> tuple[Any, ...]:
+    """What must be equal, whatever came between: weights, best weights, evaluations."""
+    arrays = stored(run)
+    best = {name: array.tolist() for name, array in arrays.items() if name.startswith("best/")}
+    return hashes_of(run), best, (run / "evaluations.csv").read_text()
+
+
+@pytest.fixture(scope="module")
+def calm_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that no signal disturbs."""
+    folder = tmp_path_factory.mktemp("calm") / "run"
+    assert ask("train", *DOUBLE, "--run-dir", folder).code == 0
+    return folder
+
+
+def once(action: Callable[[], None], function: Callable, number: int) -> Callable:
+    """The function, with the action before its call of that number, counted from 1."""
+    calls = iter(range(1, 10**6))
+
+    def disturbed(*arguments: Any, **named: Any) -> Any:
+        if next(calls) == number:
+            action()
+        return function(*arguments, **named)
+
+    return disturbed
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+MOMENTS = {
+    "compiling": (JitProgram, "uncompiled", 1),
+    "waiting for the compiler": (Future, "result", 2),
+    "beginning": (runs, "begin", 1),
+    "warm-up": (JitRunning, "advance_to", 1),
+    "learning": (JitRunning, "advance_to", 4),
+    "first evaluation": (signals.Ear, "together", 1),
+    "a later evaluation": (JitRunning, "evaluate", 3),
+    "last evaluation": (JitRunning, "evaluate", 5),
+    "saving": (RunFolder, "save_checkpoint", 2),
+}
+FEW = ("compiling", "first evaluation", "last evaluation")
+
+
+@pytest.mark.parametrize("moment", [m if m in FEW else pytest.param(m, marks=pytest.mark.thorough) for m in MOMENTS])
+def test_a_signal_is_heard_whatever_is_done_and_changes_nothing(request, tmp_path, monkeypatch, calm_run, moment):
+    """What a signal interrupts is done again after the resume; nothing half-done is logged, and every bit is equal."""
+    run, (place, name, number) = tmp_path / "run", MOMENTS[moment]
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, once(terminate, getattr(place, name), number))
+        answer = ask("train", *DOUBLE, "--checkpoint-seconds", "0", "--run-dir", run)
+    judge(request, answer, 75, "SIGTERM")
+    assert summary_of(run)["status"] == "interrupted"
+    assert len((run / "evaluations.csv").read_text()) < len((calm_run / "evaluations.csv").read_text())
+    assert ask("resume", run, "--quiet").code == 0
+    assert learnt(run) == learnt(calm_run)
+
+
+def test_an_environment_that_hangs_does_not_keep_a_signal_from_being_heard(request, tmp_path, monkeypatch):
+    """After some seconds of grace; what the last checkpoint holds is kept."""
+
+    def hang(*_: Any) -> None:
+        terminate()
+        threading.Event().wait(HANGING)
+
+    monkeypatch.setattr(runs, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(Stepper, "result", once(lambda: hang(), Stepper.result, 60))
+    flags = ["double", *SMALL, *REPLAY, *SHORT, "--env", "gymnasium:CartPole-v1", "--steps", "4000"]
+    answer = ask("train", *flags, "--checkpoint-seconds", "0", "--run-dir", tmp_path / "run")
+    judge(request, answer, 75, "SIGTERM")
+    assert summary_of(tmp_path / "run")["status"] == "interrupted"
+    assert [path for path in (tmp_path / "run" / "checkpoints").iterdir() if path.name.isdigit()]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_process_does_not_wait_for_its_compiler(tmp_path, number, code):
+    """Shown by what it has not done: it never says that it has compiled."""
+    run = tmp_path / "run"
+    flags = ["--preset", "none", "--num-envs", "8", "--rollout-length", "8", "--no-compile-cache", "--run-dir", run]
+    process = launch("train", "ppo", "--env", "HackMatrix-v0", *flags)
+    wait_for((run / "summary.json").exists, process)
+    process.send_signal(number)
+    out, err = output_of(process)
+    assert process.returncode == code, err
+    assert "Compiled" not in out
+    assert f"rollax: {signal.Signals(number).name}" in err
+    assert summary_of(run)["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("parts", [1, 3, 7, 1_000])
+def test_an_evaluation_in_parts_is_the_whole_one_to_the_bit(monkeypatch, parts):
+    """However its steps are cut."""
+    program = make_program(registry.make_inside("CartPole-v1"), small("dqn"))
+    keys = seed_keys(0, 1)
+    state, best = program.init(keys, stack_hparams(2))
+    evaluator = program.evaluator
+    whole = jax.jit(evaluator)(state.learner, evaluation_keys(keys, jnp.int32(5)))
+    monkeypatch.setattr(evaluation, "FIRST_PART", parts)
+    monkeypatch.setattr(evaluation, "GROWTH", 1)
+    part = jax.jit(program.evaluate)
+    begun = blank(jax.eval_shape(evaluator.begin, keys))
+    stops: list[int] = []
+
+    def counted(playing: Any, first: Any, stop: Any) -> Any:
+        stops.append(int(stop))
+        return part(state.learner, keys, jnp.int32(5), best, playing, first, stop)
+
+    found, after = in_parts(counted, begun, evaluator.max_episode_steps, lambda: None)
+    assert stops[:2] == [min(parts, 50), min(2 * parts, 50)][: len(stops)]
+    for one, other in zip(found, whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+    expected = keep_best(best, state.learner, whole)
+    for one, other in zip(jax.tree.leaves(after), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from rollax.commands.flags import Device, ExperimentFlags, read_experiment
-from rollax.errors import ResourceError
+from rollax.errors import ResourceError, warn
 from rollax.settings import COUNT, POSITIVE, setting
 
 
@@ -50,9 +50,15 @@ class ProfileFlags(LookFlags):
     top: int = setting(15, "Number of operations that are listed.", group="flags", limit=COUNT)
 
 
-def planned(arguments: list[str], options: type, command: str, text: str) -> tuple[Any, Any]:
-    """The plan of the experiment that flags describe, where `rollax train` would run it, and all flags."""
+def planned(arguments: list[str], options: type, command: str, text: str, *, in_turn: bool = False) -> tuple[Any, Any]:
+    """The plan of the experiment that flags describe, where `rollax train` would run it, and all flags.
+
+    With `in_turn` it collects and learns in one program, whatever the flags say of actors.
+    """
     experiment, flags = read_experiment(arguments, options, command, text)
+    if in_turn and experiment.loop.actors:
+        warn("actors are left out: this is the program that collects and learns in turn, with the same agent")
+        experiment = replace(experiment, loop=replace(experiment.loop, actors=0))
     from rollax.programs.cluster import use_device
     from rollax.programs.machine import use_all_cores, use_compile_cache
     from rollax.programs.plan import make_plan
@@ -67,7 +73,7 @@ def planned(arguments: list[str], options: type, command: str, text: str) -> tup
 def inspect_command(arguments: list[str]) -> int:
     """`rollax inspect [AGENT] --env E [flags]`."""
     text = "What the training chunk is to JAX and to XLA; without a choice, a summary."
-    plan, flags = planned(arguments, InspectFlags, "inspect", text)
+    plan, flags = planned(arguments, InspectFlags, "inspect", text, in_turn=True)
     from rollax.tools.inspection import showing
     from rollax.tools.inspection.programs import own_cache_entries
 
@@ -116,7 +122,7 @@ def profile_command(arguments: list[str]) -> int:
     text = "Record a trace of training chunks (TensorBoard, Perfetto), and print where the time went."
     # A GPU would launch a whole iteration as one graph, inside which a trace sees nothing.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer=".strip()
-    plan, flags = planned(arguments, ProfileFlags, "profile", text)
+    plan, flags = planned(arguments, ProfileFlags, "profile", text, in_turn=True)
     from rollax.runs.folder import unused_folder
     from rollax.tools.inspection import showing
     from rollax.tools.inspection.profiling import profile

@@ -127,7 +127,15 @@ def other_part(old: Any, kind: Any) -> Any:
     usual = type(old)()
     fields = {item.name for item in dataclasses.fields(kind)}
     changed = {name: getattr(old, name) for name in part_fields(old) if getattr(old, name) != getattr(usual, name)}
+    needed = [item.name for item in dataclasses.fields(kind) if is_required(item) and item.name not in changed]
+    if needed:
+        raise ConfigError(f"{named.name_of(kind)} needs a value of {needed[0]}; give that field a default")
     return kind(**{name: value for name, value in changed.items() if name in fields})
+
+
+def is_required(item: dataclasses.Field) -> bool:
+    """Whether a part cannot be made without a value of that field."""
+    return item.init and item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
 
 
 def part_fields(tree: Any) -> list[str]:

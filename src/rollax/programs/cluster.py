@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from rollax.errors import ConfigError, ResourceError
+from rollax.errors import ConfigError, ResourceError, RollaxError
 from rollax.programs.mesh import Grid, mesh_of
 from rollax.tracing import DATA, fetch
 
@@ -115,6 +115,11 @@ def joined(place: Place, start_seconds: float = START_SECONDS, device: str = "au
     except jax.errors.JaxRuntimeError as error:
         time.sleep(SILENT_SECONDS + 2 * BEAT_SECONDS)  # if a process is gone, the watch names it before that
         raise ResourceError(f"the processes lost touch: {str(error).splitlines()[0]}") from error
+    except RollaxError as error:
+        watch.leave()
+        if error.together:
+            jax.distributed.shutdown()
+        raise
     finally:
         watch.leave()
     jax.distributed.shutdown()
@@ -144,14 +149,23 @@ def agree(*numbers: float) -> tuple[float, ...]:
     return tuple(np.max(multihost_utils.process_allgather(np.array(numbers, np.float32)), axis=0).tolist())
 
 
-def from_first(text: str) -> str:
-    """The text of the first process, to all.  At most 1,000 bytes."""
+def gathered(text: str) -> list[str]:
+    """The texts of all processes, to all.  All must ask."""
     if jax.process_count() == 1:
-        return text
+        return [text]
     from jax.experimental import multihost_utils
 
-    padded = np.frombuffer(text.encode().ljust(1_000, b"\0"), np.uint8)
-    return np.asarray(multihost_utils.broadcast_one_to_all(padded)).tobytes().rstrip(b"\0").decode()
+    own = np.frombuffer(text.encode(), np.uint8)
+    lengths = multihost_utils.process_allgather(np.array([len(own)], np.int32)).reshape(-1)
+    padded = np.zeros(max(int(lengths.max()), 1), np.uint8)
+    padded[: len(own)] = own
+    rows = multihost_utils.process_allgather(padded)
+    return [row[:length].tobytes().decode() for row, length in zip(np.asarray(rows), lengths, strict=True)]
+
+
+def from_first(text: str) -> str:
+    """The text of the first process, to all."""
+    return gathered(text)[0]
 
 
 def mean_of_processes() -> float:
@@ -231,6 +245,8 @@ class Watch:
 
     def leave(self) -> None:
         """Ends the watch: this process goes, and is not missed."""
+        if self.leaving:
+            return
         self.leaving = True
         for link in self.peers.values():
             with contextlib.suppress(OSError):

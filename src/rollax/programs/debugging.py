@@ -19,6 +19,7 @@ from rollax.blame import frames_of, is_ours, short, users_frame
 from rollax.envs.protocol import Step, Task
 from rollax.errors import EnvError, NumericError, RollaxError
 from rollax.experiment.experiment import Experiment
+from rollax.programs.background import beside
 from rollax.programs.jit import JitProgram, JitRunning
 from rollax.programs.loop import WINDOW_COLUMNS, Loop, TrainState
 from rollax.programs.program import nbytes
@@ -45,6 +46,10 @@ class Debug:
     def rebuilds(self) -> bool:
         """Whether the programs are others than usual."""
         return self.check or not self.jit or self.nans or self.print_every > 0 or self.key_reuse
+
+    def plain(self) -> dict[str, Any]:
+        """What is looked for, as plain data."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "tell"}
 
     def problems(self, experiment: Experiment) -> list[str]:
         """Which of these modes do not go together, or with the experiment."""
@@ -173,7 +178,7 @@ class DebugProgram(JitProgram):
         temporary = [0]
 
         def ready(name: str) -> Any:
-            compiled = programs[name].compile(programs[name].lower())
+            compiled = beside(programs[name].compile, programs[name].lower())
             temporary.append(getattr(compiled.memory_analysis(), "temp_size_in_bytes", 0))
             return compiled
 
@@ -185,11 +190,20 @@ class DebugProgram(JitProgram):
                 chunks[learn] = self.chunk_from_python(learn)
             else:
                 chunks[learn] = self.watched_chunk(ready(name), learn)
-        shapes = (programs["advance"].arguments[0], programs["evaluate"].arguments[-1])
+        best, playing = programs["evaluate"].arguments[3:5]
+        shapes = (programs["advance"].arguments[0], best)
         init, evaluate = ready("init"), ready("evaluate")
         seconds = time.perf_counter() - started
         memory = nbytes(shapes) + max(temporary)
-        return JitRunning(self, init, chunks, evaluate, compile_seconds=seconds, memory_bytes=memory)
+        return JitRunning(
+            program=self,
+            init=init,
+            chunks=chunks,
+            judge=lambda: evaluate,
+            blank=lambda: self.blank(playing),
+            compile_seconds=seconds,
+            memory_bytes=memory,
+        )
 
     def chunk_from_python(self, learn: bool) -> Callable:
         def chunk(state: TrainState, stop: Any, log_iterations: Any) -> tuple[TrainState, Array]:

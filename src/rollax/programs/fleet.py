@@ -5,15 +5,9 @@ Nobody waits for anybody, so a run does not repeat, and what is resumed is the l
 
 from __future__ import annotations
 
-import logging
-import os
-import signal
-import threading
 import time
-import warnings
 from collections import deque
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -23,16 +17,17 @@ import numpy as np
 
 from rollax.agents.base import Agent, Learner
 from rollax.agents.dqn import DQN, DQNConfig
-from rollax.errors import ConfigError, ResourceError, warn
+from rollax.errors import ConfigError, warn
 from rollax.experiment.experiment import Experiment, population_size
-from rollax.experiment.tree import to_json
-from rollax.extras import demand, missing
+from rollax.extras import missing
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Sample
 from rollax.programs import streams
-from rollax.programs.actors import Actor, Board, Shard, Totals, mean_epsilon, remote
-from rollax.programs.evaluate import Best, Evaluation, Evaluator, keep_best
+from rollax.programs.actors import Totals, mean_epsilon
+from rollax.programs.background import beside
+from rollax.programs.evaluate import Best, Evaluation, Evaluator, Playing, blank, in_parts, nothing
 from rollax.programs.loop import Health, Loop
+from rollax.programs.processes import Fleet
 from rollax.programs.program import (
     Chunk,
     Program,
@@ -69,6 +64,7 @@ class ActorsProgram(Program):
     searchable: ClassVar[bool] = False
     on_grid: ClassVar[bool] = False
     opening: ClassVar[str] = "Starting the actors"
+    waits_for_others: ClassVar[bool] = True
     one_device: ClassVar[str] = "actors collect for a learner on one device"
     columns: ClassVar[tuple[str, ...]] = ("updates", "updates_per_second", "replay_ratio", "policy_lag", "lost")
 
@@ -77,7 +73,9 @@ class ActorsProgram(Program):
     @classmethod
     def problems(cls, experiment: Experiment) -> list[str]:
         loop, found = experiment.loop, replay_problems(experiment)
-        if not isinstance(experiment.choices.replay, PrioritizedReplay):
+        if experiment.choices.replay is None:
+            found.append(f"actors=... collect for a replay, which {experiment.agent} has not; try `rollax train apex`")
+        elif not isinstance(experiment.choices.replay, PrioritizedReplay):
             found.append("actors=... want priorities; try `rollax train apex`, or --replay prioritized")
         if experiment.seeds != 1:
             found.append(f"seeds={experiment.seeds}: actors collect for one learner; leave --seeds out")
@@ -142,74 +140,6 @@ def shard_problems(experiment: Experiment) -> list[str]:
     ]
 
 
-class Fleet:
-    """All processes but the learner's."""
-
-    def __init__(self, experiment: Experiment, start: int):
-        """Starts them, for a run that goes on after so many gradient steps."""
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what it cannot do is raised, and said once
-        demand("ray", f"actors={experiment.loop.actors}")
-        import ray
-
-        self.ray, loop, choices = ray, experiment.loop, cast(DQNConfig, experiment.choices)
-        with warnings.catch_warnings(), listening_as_before():
-            warnings.filterwarnings("ignore", message="os.fork")  # Ray's processes are programs of their own at once
-            start_ray(ray)
-        own = {"runtime_env": {"env_vars": {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}}}
-        capacity = choices.replay.capacity // loop.replay_shards
-        exponent = float(experiment.hparams.priority_exponent)
-        self.board = remote(Board, **own).remote(start)
-        self.shards = [
-            remote(Shard, **own).remote(capacity, exponent, [experiment.seed, start, number])
-            for number in range(loop.replay_shards)
-        ]
-        config = to_json(experiment)
-        self.actors = [
-            (remote(Actor, **own).remote(config, number), self.shards[number % loop.replay_shards])
-            for number in range(loop.actors)
-        ]
-        self.running = [actor.run.remote(self.board, shard) for actor, shard in self.actors]
-        self.lost = 0
-        self.published: Any = None
-
-    def publish(self, version: int, params: Any) -> None:
-        """Puts weights on the board, once the last have arrived there; counts the actors that had to begin again."""
-        if self.published is not None:
-            again = max(0, self.ray.get(self.published) - len(self.actors))
-            if again > self.lost:
-                warn(f"an actor was lost, {again} so far; another has taken its place")
-            self.lost = max(self.lost, again)
-        self.published = self.board.publish.remote(version, jax.tree.map(np.asarray, params))
-
-    def look_after(self) -> None:
-        """Raises what an actor could not cope with: one that is lost comes back, one that fails does not."""
-        ended, _ = self.ray.wait(self.running, timeout=0)
-        self.ray.get(ended)
-
-    def close(self) -> None:
-        self.ray.shutdown()
-
-
-def start_ray(ray: Any) -> None:
-    try:
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:  # it has no class of its own for this
-        reason = next(iter(str(error).splitlines()), "")
-        raise ResourceError(f"Ray cannot start, which runs the actors: {type(error).__name__}: {reason}") from error
-
-
-@contextmanager
-def listening_as_before() -> Generator[None]:
-    """Within it somebody else may begin to listen to signals; afterwards they are heard by who heard them before."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 class Tally(NamedTuple):
     """What had been counted by a row of the log."""
 
@@ -230,7 +160,8 @@ class ActorsRunning(Running):
         self.experiment = cast(Experiment, program.experiment)
         self.unit = self.experiment.steps_per_iteration
         self.init = jax.jit(program.init)  # so that the memory that comes with a new learner is never allocated
-        self.learn, self.judge = jax.jit(self.lessons), jax.jit(self.judged)
+        self.learn, self.judge = jax.jit(self.lessons), jax.jit(self.judged, donate_argnums=4)
+        self.learnt = False
         self.fleet: Fleet | None = None
         self.before = 0  # steps of lost shards, and of earlier parts of the run
         self.totals: dict[int, Totals] = {}  # of each shard, since it began
@@ -241,7 +172,7 @@ class ActorsRunning(Running):
         self.compile_seconds = time.perf_counter() - began
 
     def begin(self, keys: Key, hparams: Any) -> tuple[ActorsState, Best]:
-        return self.init(keys, hparams)
+        return beside(self.init, keys, hparams)
 
     def start(self, state: ActorsState) -> Fleet:
         """Starts the processes, for the learner as it stands."""
@@ -309,9 +240,10 @@ class ActorsRunning(Running):
                 continue
             key = streams.ITERATIONS.key(state.key[0], self.updates // TOGETHER)
             samples = Sample(jax.tree.map(jnp.asarray, drawn.batch), jnp.asarray(drawn.weight), ())
-            self.learner, priority, loss, cause = self.learn(
-                self.learner, samples, key, np.float32(self.learning_steps)
-            )
+            lesson = (self.learner, samples, key, np.float32(self.learning_steps))
+            # The first time it is compiled.
+            self.learner, priority, loss, cause = self.learn(*lesson) if self.learnt else beside(self.learn, *lesson)
+            self.learnt = True
             self.cause = int(cause)
             if self.cause:
                 break
@@ -330,12 +262,23 @@ class ActorsRunning(Running):
             counted["health"] = Health(jnp.full(1, self.cause, jnp.int32), jnp.full(1, max(reached - 1, 0), jnp.int32))
         return Chunk(state._replace(learner=learner, **counted), windows, reached)
 
-    def judged(self, learner: Any, keys: Key, iteration: Any, best: Best) -> tuple[Evaluation, Best]:
-        result = self.program.evaluator(learner, streams.evaluation_keys(keys, iteration))
-        return result, keep_best(best, learner, result)
+    def judged(
+        self, learner: Any, keys: Key, updates: Any, best: Best, playing: Playing, first: Any, stop: Any
+    ) -> tuple[Playing, Best]:
+        keys = streams.evaluation_keys(keys, updates)
+        return self.program.evaluator.part(learner, keys, best, playing, first, stop)
 
-    def evaluate(self, state: ActorsState, best: Best) -> tuple[Evaluation, Best]:
-        return self.judge(state.learner, state.key, state.updates, best)
+    def evaluate(
+        self, state: ActorsState, best: Best, between: Callable[[], None] = nothing
+    ) -> tuple[Evaluation, Best]:
+        evaluator = self.program.evaluator
+
+        def part(playing: Playing, first: Any, stop: Any) -> tuple[Playing, Best]:
+            arguments = (state.learner, state.key, state.updates, best, playing, first, stop)
+            return self.judge(*arguments) if first else beside(self.judge, *arguments)
+
+        begun = blank(jax.eval_shape(evaluator.begin, state.key))
+        return in_parts(part, begun, evaluator.max_episode_steps, between)
 
     def count(self, shard: int, totals: Totals) -> None:
         """Takes down what a shard has seen; one that was lost has begun again from nothing."""

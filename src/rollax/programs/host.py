@@ -22,7 +22,8 @@ from rollax.envs.host import HostStep, Stepper
 from rollax.envs.protocol import Envs
 from rollax.errors import EnvError
 from rollax.experiment.experiment import Experiment
-from rollax.programs.evaluate import Best, Evaluation, keep_best
+from rollax.programs.background import beside
+from rollax.programs.evaluate import Best, Evaluation, keep_best, nothing
 from rollax.programs.host_evaluate import HostEvaluator
 from rollax.programs.host_loop import HostLoop, HostRollout, by_member, shown_shapes, start, time_step_after
 from rollax.programs.host_pieces import Pieces, make_pieces, slim
@@ -48,6 +49,7 @@ class HostProgram(Program):
     first_chunk: ClassVar[int] = 1
     searchable: ClassVar[bool] = False
     opening: ClassVar[str] = "Starting the environments"
+    waits_for_others: ClassVar[bool] = True
     one_device: ClassVar[str] = "environments outside JAX are stepped for one device"
 
     loop: HostLoop
@@ -96,7 +98,7 @@ class HostProgram(Program):
     def compile_init(self, keys: Key, hparams: Any) -> Callable[[Key, Any], tuple[TrainState, Best]]:
         options = NONE if jax.default_backend() == "cpu" else None
         if self.memory_device is None:
-            return jax.jit(self.init).lower(keys, hparams).compile(options)
+            return beside(jax.jit(self.init).lower(keys, hparams).compile, options)
 
         def without_memory(keys: Key, hparams: Any) -> tuple[TrainState, Best]:
             state, best = self.init(keys, hparams)
@@ -205,11 +207,11 @@ class HostRunning(Running):
             if stepper is not None:
                 stepper.close()
 
-    def evaluate(self, state: TrainState, best: Best) -> tuple[Evaluation, Best]:
+    def evaluate(self, state: TrainState, best: Best, between: Callable[[], None] = nothing) -> tuple[Evaluation, Best]:
         evaluator, keys = self.program.evaluator, evaluation_keys(state.key, state.iteration)
         if self.evaluation_stepper is None:
             self.evaluation_stepper = evaluator.stepper(len(keys))
-        result = evaluator.play(state.learner, keys, self.evaluation_stepper)
+        result = evaluator.play(state.learner, keys, self.evaluation_stepper, between)
         return result, jax.jit(keep_best)(best, state.learner, result)
 
     def cut_shapes(self) -> Any:

@@ -12,7 +12,8 @@ import numpy as np
 
 from rollax.agents.base import Agent, Learner
 from rollax.envs.host import HostTask, Stepper
-from rollax.programs.evaluate import Evaluation
+from rollax.programs.background import beside
+from rollax.programs.evaluate import Evaluation, nothing
 from rollax.programs.host_loop import HostLoop, TimeStep, start, time_step_after
 from rollax.types import Array, Carry, Key, Observation
 
@@ -41,8 +42,11 @@ class HostEvaluator:
         """Environments for evaluations of so many members, which serve one after the other."""
         return self.task.stepper(members * self.episodes)
 
-    def play(self, learner: Learner, keys: Key, stepper: Stepper) -> Evaluation:
-        """Evaluates a population: every leaf of the learner and the keys lead with the members."""
+    def play(self, learner: Learner, keys: Key, stepper: Stepper, between: Callable[[], None] = nothing) -> Evaluation:
+        """Evaluates a population: every leaf of the learner and the keys lead with the members.
+
+        `between` is called between two steps, and may raise.
+        """
         shape = (len(keys), self.episodes)
         split = jax.vmap(lambda key: jax.random.split(key, 2))(keys)
         envs = jax.vmap(lambda key: self.task.begin(key, self.episodes, self.agent.initial_carry(self.episodes)))(keys)
@@ -51,7 +55,9 @@ class HostEvaluator:
         returns, lengths = np.zeros(shape), np.zeros(shape, np.int32)
         running, cut = np.ones(shape, bool), np.ones(shape, bool)
         for step in range(self.max_episode_steps):
-            obs, action, carry = self.act(learner, carry, obs, after, split[:, 1], np.uint32(step))
+            between()
+            arguments = (learner, carry, obs, after, split[:, 1], np.uint32(step))
+            obs, action, carry = self.act(*arguments) if step else beside(self.act, *arguments)  # which compiles it
             stepper.submit(np.asarray(action).reshape(-1))
             done = stepper.result()
             ended, truncated, reward = (x.reshape(shape) for x in (done.ended, done.truncated, done.reward))

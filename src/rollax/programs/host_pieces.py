@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from rollax.agents.base import Learner, Memory, own_axes
+from rollax.programs.background import crew
 from rollax.programs.far_replay import FarReplay
 from rollax.programs.host_loop import HostLoop, HostRollout, TimeStep, shown_shapes
 from rollax.programs.loop import TrainState
@@ -174,15 +174,15 @@ def compile_all(sources: dict[str, Source]) -> tuple[dict[str, Any], int]:
     def finish(lowered: Any, on_cpu: bool) -> Any:
         return lowered.compile(LIGHT if on_cpu else None)
 
-    with without_garbage_collection(), ThreadPoolExecutor(max_workers=4) as pool:
+    with without_garbage_collection(), crew() as submit:
         started = {}
         for name, (function, arguments, donated, device) in sources.items():
             place = None if device is None else jax.sharding.SingleDeviceSharding(device)
             placed: dict[str, Any] = {} if place is None else {"in_shardings": place, "out_shardings": place}
             lowered = jax.jit(function, donate_argnums=donated, **placed).lower(*arguments)
             platform = jax.default_backend() if device is None else device.platform
-            started[name] = pool.submit(finish, lowered, platform == "cpu")
-    done = {name: program.result() for name, program in started.items()}
+            started[name] = submit(finish, lowered, platform == "cpu")
+        done = {name: program.result() for name, program in started.items()}
     sizes = [analysis.temp_size_in_bytes for program in done.values() if (analysis := program.memory_analysis())]
     return done, max(sizes, default=0)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,7 +12,8 @@ import jax.numpy as jnp
 
 from rollax.agents.base import Agent, Learner
 from rollax.experiment.experiment import Experiment
-from rollax.programs.evaluate import Best, Evaluation, Evaluator, keep_best
+from rollax.programs.background import crew
+from rollax.programs.evaluate import Best, Evaluation, Evaluator, Playing, blank, in_parts, nothing
 from rollax.programs.loop import Loop, TrainState
 from rollax.programs.mesh import BY_MEMBER, EVERYWHERE, Spread
 from rollax.programs.program import (
@@ -59,7 +59,8 @@ class JitRunning(Running):
     program: JitProgram
     init: Callable[[Key, Any], tuple[TrainState, Best]]
     chunks: dict[bool, Callable[..., tuple[TrainState, Array]]]  # by whether they learn
-    judge: Callable[[Learner, Key, Array, Best], tuple[Evaluation, Best]]
+    judge: Callable[[], Callable[..., tuple[Playing, Best]]]  # once it is compiled
+    blank: Callable[[], Playing]  # arrays for an evaluation
     compile_seconds: float
     memory_bytes: int
 
@@ -73,8 +74,13 @@ class JitRunning(Running):
         loop = self.program.loop
         return advance_in_chunks(chunk, state, stop, self.program.schedule, loop.num_envs * loop.rollout_length)
 
-    def evaluate(self, state: TrainState, best: Best) -> tuple[Evaluation, Best]:
-        return self.judge(state.learner, state.key, state.iteration, best)
+    def evaluate(self, state: TrainState, best: Best, between: Callable[[], None] = nothing) -> tuple[Evaluation, Best]:
+        judge = self.judge()
+
+        def part(playing: Playing, first: Any, stop: Any) -> tuple[Playing, Best]:
+            return judge(state.learner, state.key, state.iteration, best, playing, first, stop)
+
+        return in_parts(part, self.blank(), self.program.evaluator.max_episode_steps, between)
 
 
 @dataclass(frozen=True)
@@ -147,10 +153,15 @@ class JitProgram(Program):
 
         return lambda state: per_member(lambda leaf: leaf[None], step(per_member(lambda leaf: leaf[0], state)))
 
-    def evaluate(self, learner: Learner, keys: Key, iteration: Array, best: Best) -> tuple[Evaluation, Best]:
-        """Plays with randomness that training never draws, and keeps the better weights."""
-        result = self.evaluator(learner, evaluation_keys(keys, iteration))
-        return result, keep_best(best, learner, result)
+    def evaluate(
+        self, learner: Learner, keys: Key, iteration: Array, best: Best, playing: Playing, first: Array, stop: Array
+    ) -> tuple[Playing, Best]:
+        """Plays from one step to another with randomness that training never draws, as `Evaluator.part`."""
+        return self.evaluator.part(learner, evaluation_keys(keys, iteration), best, playing, first, stop)
+
+    def blank(self, playing: Playing) -> Playing:
+        """Arrays to begin an evaluation with, where it has them."""
+        return self.spread.place(blank(playing), BY_MEMBER) if self.spread else blank(playing)
 
     def play(self, learner: Learner, keys: Key) -> Evaluation:
         return jax.jit(self.evaluator)(learner, keys)
@@ -200,7 +211,8 @@ class JitProgram(Program):
             return self.repeat(state, stop, log_iterations, learn=True)
 
         chunk, usual = (state, number, number), FULL if self.loop.task.costly else LIGHT
-        evaluate_specs = ((learner_specs, BY_MEMBER, EVERYWHERE, best_specs), (BY_MEMBER, best_specs))
+        playing = jax.eval_shape(lambda keys: self.evaluator.begin(evaluation_keys(keys, jnp.int32(0))), state.key)
+        judged = (learner_specs, BY_MEMBER, EVERYWHERE, best_specs, BY_MEMBER, EVERYWHERE, EVERYWHERE)
         return {
             "init": Uncompiled(
                 self.spread_out(self.init, (BY_MEMBER, BY_MEMBER), (state_specs, best_specs)), (keys, hparams), NONE
@@ -208,7 +220,9 @@ class JitProgram(Program):
             "warm_up": Uncompiled(self.spread_out(warm_up, *chunk_specs, donate_argnums=0), chunk, usual),
             "advance": Uncompiled(self.spread_out(advance, *chunk_specs, donate_argnums=0), chunk, usual),
             "evaluate": Uncompiled(
-                self.spread_out(self.evaluate, *evaluate_specs), (state.learner, state.key, number, best), usual
+                self.spread_out(self.evaluate, judged, (BY_MEMBER, best_specs), donate_argnums=4),
+                (state.learner, state.key, number, best, playing, number, number),
+                usual,
             ),
         }
 
@@ -216,22 +230,22 @@ class JitProgram(Program):
         """All programs, compiled side by side; `evaluate`, which is needed last, while the others run already."""
         started = time.perf_counter()
         programs = self.uncompiled(keys, hparams)
-        pool = ThreadPoolExecutor(max_workers=4)
-        with without_garbage_collection():
-            advance, warm_up, init = (
-                pool.submit(programs[name].compile, programs[name].lower()) for name in ("advance", "warm_up", "init")
-            )
-            needed: list[Any] = [program.result() for program in (init, warm_up, advance)]
-        evaluate = pool.submit(lambda: programs["evaluate"].compile(programs["evaluate"].lower()))
-        pool.shutdown(wait=False)
-        state, best = programs["advance"].arguments[0], programs["evaluate"].arguments[-1]
+        with crew() as submit:
+            with without_garbage_collection():
+                advance, warm_up, init = (
+                    submit(programs[name].compile, programs[name].lower()) for name in ("advance", "warm_up", "init")
+                )
+                needed: list[Any] = [program.result() for program in (init, warm_up, advance)]
+            evaluate = submit(lambda: programs["evaluate"].compile(programs["evaluate"].lower()))
+        state, (best, playing) = programs["advance"].arguments[0], programs["evaluate"].arguments[3:5]
         beside = max(analysis.temp_size_in_bytes for program in needed if (analysis := program.memory_analysis()))
         begin, warmed, advanced = needed
         return JitRunning(
             program=self,
             init=lambda *arguments: begin(*(self.spread.place(arguments, BY_MEMBER) if self.spread else arguments)),
             chunks={False: warmed, True: advanced},
-            judge=lambda *arguments: evaluate.result()(*arguments),
+            judge=evaluate.result,
+            blank=lambda: self.blank(playing),
             compile_seconds=time.perf_counter() - started,
             memory_bytes=nbytes((state, best)) + beside,
         )

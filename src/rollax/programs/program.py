@@ -16,7 +16,7 @@ import numpy as np
 from rollax.agents.base import Agent, Learner, own_axes
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment
-from rollax.programs.evaluate import Best, Evaluation
+from rollax.programs.evaluate import Best, Evaluation, nothing
 from rollax.programs.loop import Loop, TrainState
 from rollax.tracing import fetch
 from rollax.types import Array, Key
@@ -72,8 +72,11 @@ class Running(ABC):
         """Goes on to an iteration: warms up and then learns.  A run with actors may stand elsewhere afterwards."""
 
     @abstractmethod
-    def evaluate(self, state: Any, best: Best) -> tuple[Evaluation, Best]:
-        """Plays greedily with randomness that training never draws, and keeps the better weights."""
+    def evaluate(self, state: Any, best: Best, between: Callable[[], None] = nothing) -> tuple[Evaluation, Best]:
+        """Plays greedily with randomness that training never draws, and keeps the better weights.
+
+        Whatever is raised on the way, by `between` or a signal, leaves the state as it is.
+        """
 
     def close(self) -> None:  # noqa: B027 - most have nothing to end
         """Ends what runs outside."""
@@ -87,6 +90,7 @@ class Program(ABC):
     searchable: ClassVar[bool] = True  # members can be dropped, copied and given other numbers between two chunks
     on_grid: ClassVar[bool] = True  # rows of the log lie on multiples of `log_steps`
     opening: ClassVar[str] = ""  # what takes long before the first steps, to say so
+    waits_for_others: ClassVar[bool] = False  # in Python, for what is outside and may hang
     one_device: ClassVar[str] = ""  # why it runs on one device only; empty where it does not
     columns: ClassVar[tuple[str, ...]] = ()  # of metrics.csv, beside the agent's metrics
 
@@ -137,7 +141,7 @@ class Program(ABC):
         """The programs by name, nothing traced yet.  Raises ConfigError where there is no program of a whole chunk."""
         raise ConfigError(
             "there is no program of a whole chunk that could be shown, as the environments run outside of it; "
-            "there are --memory and --params"
+            "`rollax inspect --memory --params` shows what there is"
         )
 
     def remarks(self, members: int, resumed: bool) -> list[str]:

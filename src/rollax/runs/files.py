@@ -42,6 +42,11 @@ class Table:
         for row in rows:
             self.lines.append(",".join(_cell(row[name]) for name in self.columns))
 
+    @property
+    def last_step(self) -> int:
+        """That of the last row; -1 where there is none."""
+        return int(self.lines[-1].split(",", 1)[0]) if len(self.lines) > 1 else -1
+
     def write(self) -> None:
         began = time.monotonic()
         if self.writes:

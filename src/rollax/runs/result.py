@@ -24,6 +24,8 @@ from rollax.runs.folder import RunFolder
 from rollax.runs.tables import evaluation_rows
 from rollax.types import Carry, Observation, Params
 
+EVALUATION_EPSILON = ("choices", "evaluation_epsilon")  # where agents with a random share have it
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -171,9 +173,9 @@ def evaluate_run(
     """
     folder = RunFolder(run_dir)
     experiment = folder.read_experiment(trust=trust)
-    values: dict[str, Any] = {"eval_episodes": episodes}
-    if epsilon is not None and any(leaf.name == "evaluation_epsilon" for leaf in leaves(experiment)):
-        values["evaluation_epsilon"] = epsilon
+    values: dict[str, Any] = {"record.eval_episodes": episodes}  # whole paths: a part may have such a field too
+    if epsilon is not None and any(leaf.path == EVALUATION_EPSILON for leaf in leaves(experiment)):
+        values[".".join(EVALUATION_EPSILON)] = epsilon
     elif epsilon:
         raise ConfigError(f"epsilon={epsilon} does not go with {experiment.agent}, which has no random share")
     plan = make_plan(with_values(experiment, values))

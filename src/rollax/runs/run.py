@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -17,6 +17,7 @@ from rollax.errors import ConfigError, NumericError, ResourceError
 from rollax.experiment.experiment import Experiment
 from rollax.experiment.tree import to_json
 from rollax.programs import cluster
+from rollax.programs.agreement import check_agreement, check_weights
 from rollax.programs.debugging import NO_DEBUG, Debug
 from rollax.programs.evaluate import Best
 from rollax.programs.machine import memory_size, use_compile_cache
@@ -24,6 +25,7 @@ from rollax.programs.plan import Plan, check_memory, make_plan
 from rollax.programs.program import Running
 from rollax.runs import checkpoint, tables
 from rollax.runs.console import Console
+from rollax.runs.evaluating import evaluate, evaluation_owed
 from rollax.runs.files import EVALUATION_COLUMNS, Table
 from rollax.runs.folder import Lock, RunFolder, unused_folder
 from rollax.runs.loggers import Loggers, OnRows
@@ -36,7 +38,6 @@ from rollax.runs.session import (
     Times,
     announce,
     draw_curve,
-    finite_scores,
     note_failures,
     show_members,
     show_progress,
@@ -44,7 +45,7 @@ from rollax.runs.session import (
     tell_end,
     write_summary,
 )
-from rollax.runs.signals import exit_code, first_signal, signals
+from rollax.runs.signals import GRACE_SECONDS, Ear, Heard, exit_code, signals
 from rollax.runs.trust import remember
 from rollax.tracing import fetch
 
@@ -66,6 +67,7 @@ def train(
     """
     if compile_cache:
         use_compile_cache()
+    check_agreement(to_json(experiment), debug=debug.plain())
     plan = make_plan(experiment, debug=debug)
     check_extras(plan)
     check_memory(plan)
@@ -123,7 +125,9 @@ def resume(
             raise ConfigError(f"steps={steps} lies behind the run, which is at step {reached}")
         if devices is not None:
             experiment = replace(experiment, loop=replace(experiment.loop, devices=devices))
-        plan = make_plan(replace(experiment, steps=steps or experiment.steps), reached)
+        experiment = replace(experiment, steps=steps or experiment.steps)
+        check_agreement(to_json(experiment))
+        plan = make_plan(experiment, reached)
         check_extras(plan)
         check_memory(plan)
         if path is not None:
@@ -145,7 +149,7 @@ def drive(
 ) -> Result:
     """From a checkpoint, or from the start, to the end or to the first signal.  The caller holds the folder."""
     step, last = meta.get("step", 0), plan.last_step
-    with resources(folder), console.open(), signals() as caught:
+    with resources(folder), console.open(), signals() as ear:
         config = to_json(plan.experiment)
         remember(config)
         folder.write_config(config)
@@ -164,15 +168,28 @@ def drive(
         announce(session, path.name if path else "")
         write_summary(session, "running", step, None)
         try:
-            running = compile_run(session)
+            with ear.at_once():
+                running = compile_run(session)
             with closing(running):
-                state, best = begin(session, running, path)
-                iteration, state, heard = advance(session, running, state, best, caught)
+                with ear.at_once():
+                    state, best = begin(session, running, path)
+                reached = advance(session, running, state, best, ear)
+        except Heard as signal:  # before anything was done that a checkpoint does not hold
+            reached = Reached(session.saved_step // plan.steps_per_iteration, None, signal.number)
         except BaseException:
             write_summary(session, "interrupted", session.saved_step, None)
             session.loggers.close("interrupted")
             raise
-        return finish(session, state, iteration, heard, draw)
+        return finish(session, reached, draw)
+
+
+class Reached(NamedTuple):
+    """How far a run has come, which is saved."""
+
+    iteration: int
+    state: Any  # None where what was done since the last checkpoint has been given up
+    heard: int = 0  # the signal that ended it
+    complete: bool = False  # it was evaluated at its end, too
 
 
 def compile_run(session: Session) -> Running:
@@ -204,25 +221,34 @@ def begin(session: Session, running: Running, path: Path | None) -> tuple[Any, B
     return state, best
 
 
-def advance(session: Session, running: Running, state: Any, best: Best, caught: list[int]) -> tuple[int, Any, int]:
-    """Runs chunk after chunk; returns the iteration that was reached, which is saved, its state, and the signal heard.
+def advance(session: Session, running: Running, state: Any, best: Best, ear: Ear) -> Reached:
+    """Runs chunk after chunk, to the end or to the first signal.
 
     What depends on a clock or a signal is agreed on, so that several processes go the same way.
     """
-    plan, schedule = session.plan, session.plan.schedule
+    plan, schedule, outside = session.plan, session.plan.schedule, session.plan.program.waits_for_others
     iteration = int(state.iteration)
     saved, saved_at = (iteration if iteration else -1), time.monotonic()
     pace: dict[bool, float] = {}  # seconds of an iteration, while warming up and while learning
     note_failures(session, state)
-    (heard,) = cluster.agree(first_signal(caught))
+    (heard,) = cluster.agree(ear.first)
+    owed = evaluation_owed(session, iteration)  # a signal came before it was done
+    if owed and not heard:
+        best, heard = evaluate(session, running, state, best, ear)
+        owed, saved = bool(heard), -1
     while iteration < schedule.total and not heard and len(session.failed) < len(plan.members):
         learning = iteration >= schedule.warm_up
         stop = next_stop(plan, iteration, pace.get(learning))
         began, began_wall = time.perf_counter(), session.wall()
-        chunk = running.advance_to(state, stop)
+        try:
+            with ear.within(max(GRACE_SECONDS, 2 * pace.get(learning, 0.0))) if outside else nullcontext():
+                chunk = running.advance_to(state, stop)
+        except Heard as signal:
+            heard = signal.number
+            break
         state = chunk.state
         waited = time.monotonic() - saved_at
-        spent, waited, heard = cluster.agree(time.perf_counter() - began, waited, first_signal(caught))
+        spent, waited, heard = cluster.agree(time.perf_counter() - began, waited, ear.first)
         session.times.train_seconds += spent
         pace[learning] = spent / max(chunk.reached - iteration, 1)
         note_failures(session, state)
@@ -232,20 +258,23 @@ def advance(session: Session, running: Running, state: Any, best: Best, caught: 
         before, iteration = iteration, chunk.reached
         step = iteration * plan.steps_per_iteration
         crossed = iteration // schedule.evaluation > before // schedule.evaluation
-        if iteration >= schedule.total or (crossed and iteration > schedule.warm_up):
-            result, best = running.evaluate(state, best)
-            rows = tables.evaluation_rows(plan, result, step, session.failed)
-            session.add_evaluations(finite_scores(session, rows))
+        owed = iteration >= schedule.total or (crossed and iteration > schedule.warm_up)
+        if owed and not heard:
+            best, heard = evaluate(session, running, state, best, ear)
+            owed = bool(heard)
         show_progress(session, iteration, pace[learning])
         if waited >= plan.experiment.record.checkpoint_seconds:
             save(session, state, best, step)
             saved, saved_at = iteration, time.monotonic()
+            (heard,) = cluster.agree(heard or ear.first)
         else:
             session.metrics.write_if_due()
             session.evaluations.write_if_due()
+    if any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):  # given up in the middle of a chunk
+        return Reached(session.saved_step // plan.steps_per_iteration, None, int(heard))
     if saved != iteration:
         save(session, state, best, iteration * plan.steps_per_iteration)
-    return iteration, state, int(heard)
+    return Reached(iteration, state, int(heard), iteration >= schedule.total and not owed)
 
 
 def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
@@ -263,8 +292,10 @@ def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
 
 
 def save(session: Session, state: Any, best: Best, step: int) -> None:
-    """A checkpoint; what the tables hold up to its step is on disk before it."""
+    """A checkpoint; what the tables hold up to its step is on disk before it.  All processes must have the same."""
     plan = session.plan
+    if jax.process_count() > 1:
+        check_weights(checkpoint.params_sha256(fetch(state.learner.params)), step)
     session.metrics.write()
     session.evaluations.write()
     times = replace(session.times, wall_seconds=session.wall())
@@ -274,10 +305,10 @@ def save(session: Session, state: Any, best: Best, step: int) -> None:
     write_summary(session, "running", step, None)
 
 
-def finish(session: Session, state: Any, iteration: int, heard: int, draw: Draw | None) -> Result:
-    step = iteration * session.plan.steps_per_iteration
-    status, code = outcome_of(session, iteration >= session.plan.schedule.total, heard)
-    params = fetch(state.learner.params)
+def finish(session: Session, reached: Reached, draw: Draw | None) -> Result:
+    step = reached.iteration * session.plan.steps_per_iteration
+    status, code = outcome_of(session, reached.complete, reached.heard)
+    params = None if reached.state is None else fetch(reached.state.learner.params)
     summary = write_summary(session, status, step, params)
     session.loggers.close(status)
     if session.folder.writes:

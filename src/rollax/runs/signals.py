@@ -1,4 +1,4 @@
-"""Signals that end a run, heard between two chunks."""
+"""Signals that end a run: heard between two chunks, or at once where nothing is lost by it."""
 
 from __future__ import annotations
 
@@ -8,34 +8,109 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+import jax
+
 from rollax.errors import INTERRUPTED, PREEMPTED, warn
+from rollax.programs import cluster
+
+GRACE_SECONDS = 5.0  # that somebody outside has to answer after a signal
+
+
+class Heard(BaseException):
+    """A signal, raised in the middle of something that is given up for it: nobody on the way takes it for an error."""
+
+    def __init__(self, number: int):
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class Ear:
+    """What has been heard, and what may be given up for it."""
+
+    def __init__(self) -> None:
+        self.caught: list[int] = []
+        self.impatient = False  # what is done now is given up at once
+        self.grace: float | None = None  # or after so many seconds
+        self.alarm: threading.Timer | None = None
+        self.overdue = False  # that time is up
+
+    @property
+    def first(self) -> int:
+        """The first signal that was caught; 0 for none."""
+        return self.caught[0] if self.caught else 0
+
+    def note(self, number: int, _: Any = None) -> None:
+        """A signal arrives.  A second Ctrl-C ends at once."""
+        if self.overdue and self.grace is not None:
+            raise Heard(self.first)
+        if self.caught and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.caught.append(number)
+        name = signal.Signals(number).name
+        if self.impatient:
+            warn(f"{name}: stopping ...")
+            raise Heard(self.first)
+        warn(f"{name}: saving after the running chunk ...")
+        if self.grace is not None and self.alarm is None:
+            self.alarm = threading.Timer(self.grace, self.remind)
+            self.alarm.daemon = True
+            self.alarm.start()
+
+    def remind(self) -> None:
+        """Wakes the main thread, if it still waits for somebody."""
+        if self.grace is not None:
+            self.overdue = True
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    @contextmanager
+    def at_once(self) -> Generator[None]:
+        """What is done in it is given up when a signal arrives: `Heard` is raised.
+
+        Several processes must make the same calls, so one of them alone gives up nothing.
+        """
+        if jax.process_count() > 1:
+            yield
+            return
+        self.impatient = True
+        try:
+            if self.caught:
+                raise Heard(self.first)
+            yield
+        finally:
+            self.impatient = False
+
+    @contextmanager
+    def within(self, seconds: float) -> Generator[None]:
+        """What is done in it is given up so many seconds after a signal has arrived."""
+        self.grace = seconds
+        try:
+            yield
+        finally:
+            self.grace = None
+            if self.alarm is not None:
+                self.alarm.cancel()
+                self.alarm = None
+
+    def together(self) -> None:
+        """Raises `Heard` if any process has heard a signal.  All must ask."""
+        (heard,) = cluster.agree(self.first)
+        if heard:
+            raise Heard(int(heard))
 
 
 @contextmanager
-def signals() -> Generator[list[int]]:
-    """Collects SIGTERM and the first Ctrl-C; a second Ctrl-C ends at once."""
-    caught: list[int] = []
-
-    def note(number: int, _: Any) -> None:
-        if caught and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        caught.append(number)
-        warn(f"{signal.Signals(number).name}: saving after the running chunk ...")
-
+def signals() -> Generator[Ear]:
+    """Listens for SIGTERM and Ctrl-C."""
+    ear = Ear()
     if threading.current_thread() is not threading.main_thread():
-        yield caught  # only the main thread may listen
+        yield ear  # only the main thread may listen
         return
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, ear.note) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield caught
+        yield ear
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def first_signal(caught: list[int]) -> int:
-    """The first signal that was caught; 0 for none."""
-    return caught[0] if caught else 0
 
 
 def exit_code(number: int) -> int:

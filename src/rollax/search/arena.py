@@ -23,7 +23,6 @@ from rollax.programs.loop import TrainState
 from rollax.programs.plan import Plan, check_memory, make_plan
 from rollax.programs.program import population_axes
 from rollax.runs import checkpoint
-from rollax.search.stopping import Check, never
 from rollax.tracing import fetch
 
 CHUNK_SECONDS = 1.0
@@ -64,8 +63,8 @@ class Arena:
     def done(self) -> bool:
         return self.iteration >= self.plan.schedule.total
 
-    def advance(self, check: Check = never) -> None:
-        """All members, to the next evaluation, with a look at signals about every second."""
+    def advance(self) -> None:
+        """All members, to the next evaluation, in chunks of about a second: between two of them signals are heard."""
         total, every = self.plan.schedule.total, self.plan.schedule.evaluation
         stop = min((self.iteration // every + 1) * every, total)
         for number in range(len(self.blocks)):
@@ -74,7 +73,6 @@ class Arena:
                 state, best = self.blocks[number]
                 began, reached = time.monotonic(), min(reached + self.chunk, stop)
                 self.blocks[number] = (self.running.advance_to(state, reached).state, best)
-                check()
                 if time.monotonic() - began < CHUNK_SECONDS:
                     self.chunk *= 2
         self.iteration = stop

@@ -1,16 +1,14 @@
-"""Signals that end a search: heard between two chunks, after which the same command goes on."""
+"""Signals that end a search: it is given up at once, and the same command goes on from what it knows."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from rollax.errors import RollaxError
-from rollax.runs.signals import exit_code, first_signal, signals
-
-Check = Callable[[], None]  # raises SearchStopped once a signal has come
+from rollax.runs.signals import Ear, Heard, exit_code, signals
 
 
 class SearchStopped(RollaxError):
@@ -23,16 +21,10 @@ class SearchStopped(RollaxError):
 
 
 @contextmanager
-def stoppable(folder: Path) -> Generator[Check]:
-    """Listens for Ctrl-C and SIGTERM, and hands out what raises SearchStopped once one has come."""
-    with signals() as caught:
-
-        def check() -> None:
-            if number := first_signal(caught):
-                raise SearchStopped(number, folder)
-
-        yield check
-
-
-def never() -> None:
-    """For searches that nothing stops."""
+def stoppable(folder: Path) -> Generator[Ear]:
+    """Listens for Ctrl-C and SIGTERM.  Raises SearchStopped where one has ended what is done in it."""
+    with signals() as ear:
+        try:
+            yield ear
+        except Heard as heard:
+            raise SearchStopped(heard.number, folder) from None

@@ -56,7 +56,7 @@ def sweep(
     origin = origin_of(experiment, space, method=method, settings=settings, rungs=rungs)
     where = SweepFolder(folder)
     where.run.make()
-    with Lock(where.run), stoppable(folder) as check_signals:
+    with Lock(where.run), stoppable(folder) as ear:
         if found := where.begin(origin, experiment):
             say(f"The sweep in {folder} has finished.")
             return concluded(experiment, found, folder, 0.0)
@@ -67,7 +67,8 @@ def sweep(
         if path is not None:
             random.bit_generator.state = meta["random"]
             progress = progress_of(meta)
-        arena = Arena(experiment, members_of(experiment, progress.numbers), block)
+        with ear.at_once():
+            arena = Arena(experiment, members_of(experiment, progress.numbers), block)
         say(
             f"{settings} settings x {experiment.seeds} seeds of {experiment.agent} on {experiment.env}, "
             f"{experiment.steps:,} steps each, {rungs} rungs; compiled in {arena.running.compile_seconds:.1f} s"
@@ -76,9 +77,9 @@ def sweep(
             arena.restore(path, meta["step"] // experiment.steps_per_iteration)
             say(f"It goes on from step {meta['step']:,}.")
         while not arena.done:
-            check_signals()
-            arena.advance(check_signals)
-            progress, order = judged(arena, experiment, method, progress, say)
+            with ear.at_once():
+                arena.advance()
+                progress, order = judged(arena, experiment, method, progress, say)
             if arena.done:
                 break
             progress = with_surgery(arena, experiment, space, method, progress, order, random)

@@ -20,11 +20,12 @@ from rollax.experiment.experiment import Experiment, with_values
 from rollax.experiment.tree import range_problems
 from rollax.runs.folder import RunFolder
 from rollax.runs.reader import kind_of
+from rollax.runs.signals import Ear
 from rollax.search.arena import Arena, with_rungs
 from rollax.search.journal import seal
 from rollax.search.pictures import plot_study
 from rollax.search.space import Space
-from rollax.search.stopping import Check, stoppable
+from rollax.search.stopping import stoppable
 from rollax.search.study import (
     NOT_FINITE,
     Settings,
@@ -73,20 +74,20 @@ def tune(
     experiment = with_rungs(experiment, settings.rungs)
     study = open_study(experiment, space, storage, folder, settings)
     arenas: dict[tuple, Arena] = {}  # one for each program
-    with stoppable(folder) as check, handing_back(study, "" if storage else folder):
+    with stoppable(folder) as ear, handing_back(study, "" if storage else folder):
         while len(ended(study)) < settings.trials:
-            check()
             take_back(study)
             trials = ask(study, space, settings)
             if not trials:
-                time.sleep(1.0)  # other workers have the rest
+                with ear.at_once():
+                    time.sleep(1.0)  # other workers have the rest
                 continue
             for fixed, group in by_program(space, trials).items():
-                train_group(study, space, settings, with_values(experiment, dict(fixed)), group, arenas, say, check)
+                train_group(study, space, settings, with_values(experiment, dict(fixed)), group, arenas, say, ear)
             if not storage:
                 seal(folder)
             say(progress(study, settings))
-        best, score = confirmed(study, space, settings, experiment, arenas, say, check)
+        best, score = confirmed(study, space, settings, experiment, arenas, say, ear)
     numbers = values_of(space, best)
     write_best(experiment, numbers, folder)
     plot_study(study, space, folder / "study.png")
@@ -129,12 +130,13 @@ def train_group(
     trials: list[Trial],
     arenas: dict[tuple, Arena],
     say: Callable[[str], None],
-    check: Check,
+    ear: Ear,
 ) -> None:
     """Trains trials as one population, and tells the study what became of each."""
     seeds = experiment.seeds
     try:  # half a batch at a time: once so many are pruned, the rest takes half the time
-        arena = arena_of(experiment, space, trials, arenas, seeds * max(1, settings.batch // 2))
+        with ear.at_once():
+            arena = arena_of(experiment, space, trials, arenas, seeds * max(1, settings.batch // 2))
     except ConfigError as error:  # choices that do not go together
         for trial in trials:
             fail(study, trial, str(error))
@@ -143,8 +145,9 @@ def train_group(
     running = trials
     history: dict[int, list[float]] = {trial.number: [] for trial in trials}
     for rung in range(1, settings.rungs + 1):
-        arena.advance(check)
-        scores = by_setting(arena, seeds)
+        with ear.at_once():
+            arena.advance()
+            scores = by_setting(arena, seeds)
         well = []
         for place, trial in enumerate(running):
             score = float(scores[place])
@@ -176,7 +179,7 @@ def confirmed(
     experiment: Experiment,
     arenas: dict[tuple, Arena],
     say: Callable[[str], None],
-    check: Check,
+    ear: Ear,
 ) -> tuple[FrozenTrial, float]:
     """The best trial and its score, by seeds that no trial has been chosen with: luck does not come twice."""
     best_of(study)  # or there is none
@@ -189,11 +192,12 @@ def confirmed(
         fresh = replace(
             with_values(experiment, dict(fixed)), seed=experiment.seed + FRESH, seeds=settings.confirm_seeds
         )
-        arena = arena_of(fresh, space, group, arenas, len(group) * settings.confirm_seeds)
         seen = []
-        while not arena.done:
-            arena.advance(check)
-            seen.append(by_setting(arena, settings.confirm_seeds))
+        with ear.at_once():
+            arena = arena_of(fresh, space, group, arenas, len(group) * settings.confirm_seeds)
+            while not arena.done:
+                arena.advance()
+                seen.append(by_setting(arena, settings.confirm_seeds))
         late = np.nan_to_num(np.mean(seen[settings.rungs // 2 :], axis=0), nan=-math.inf)
         scores |= {trial.number: float(score) for trial, score in zip(group, late, strict=True)}
     best = max(leading, key=lambda trial: scores[trial.number])

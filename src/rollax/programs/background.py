@@ -1,0 +1,51 @@
+"""Work in threads that a process does not wait for when it must end: above all the compiler's."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
+WORKERS = 4
+_started: set[Future[Any]] = set()
+
+
+@contextmanager
+def crew() -> Generator[Callable[..., Future[Any]]]:
+    """A `submit(function, *arguments)` for work side by side, which may outlast the context.
+
+    Where something is raised in the context, what has not begun is given up, and what has is left alone.
+    """
+    pool = ThreadPoolExecutor(max_workers=WORKERS)
+
+    def submit(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future = pool.submit(function, *arguments)
+        _started.add(future)
+        future.add_done_callback(_started.discard)
+        return future
+
+    try:
+        yield submit
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown(wait=False)
+
+
+def beside(function: Callable[..., T], *arguments: Any) -> T:
+    """What the function returns.  It runs in a thread, so that a signal can be heard in the one that waits."""
+    with crew() as submit:
+        return submit(function, *arguments).result()
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process; at once where threads still work, for which Python would wait."""
+    if _started:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
