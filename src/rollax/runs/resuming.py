@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rollax import __version__
 from rollax.errors import CheckpointError, ConfigError, NewerFormatError
+from rollax.experiment.experiment import Experiment
 from rollax.experiment.looking import modules_in
 from rollax.experiment.tree import differences, leaves, to_json
 from rollax.programs import cluster
 from rollax.programs.plan import Plan
 from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder
-from rollax.runs.trust import experiment_in
 
 FIRST_VERSION = "0.1.0"  # which did not say in a checkpoint that it had written it
 RESUMABLE_SINCE = (0, 2)  # the first version whose checkpoints hold the arrays of a run of today
@@ -69,16 +70,24 @@ def check_version(path: Path, meta: dict[str, Any], folder: RunFolder) -> None:
         )
 
 
-def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> None:
+def check_origin(
+    path: Path, meta: dict[str, Any], config: dict[str, Any], read: Callable[[Any], Experiment] | None = None
+) -> None:
     """Refuses the checkpoint of another experiment and names what differs.
 
     A field that was not yet there when the checkpoint was written has its usual value, as it has in `config.json`.
-    The modules that `config.json` names are trusted by now; others are not imported.
+    The modules that `config.json` names are trusted by now; others are not imported, and with `read`, such as
+    `looked_at`, none is.
     """
+    if "config" not in meta:
+        raise CheckpointError(f"{path} does not say which experiment it is of")
     strange = modules_in(meta["config"]).keys() - modules_in(config).keys()
     if strange:
         raise CheckpointError(f"{path} is of another experiment: config.json does not name its module {min(strange)}")
-    recorded = experiment_in(meta["config"], path, trust=True)
+    try:
+        recorded = read(meta["config"]) if read else experiment_in(meta["config"], path, trust=True)
+    except ConfigError as error:
+        raise CheckpointError(f"{path / checkpoint.META}: {error.problems[0]}") from error
     free = {".".join(leaf.path) for leaf in leaves(recorded) if leaf.about.resumable}
     differ = [line for line in differences(to_json(recorded), config) if line.split(":")[0] not in free]
     if differ:

@@ -26,7 +26,7 @@ from rollax.programs.program import Running
 from rollax.runs import checkpoint, tables
 from rollax.runs.console import Console
 from rollax.runs.evaluating import evaluate, evaluation_owed
-from rollax.runs.files import EVALUATION_COLUMNS, Table
+from rollax.runs.files import EVALUATION_COLUMNS
 from rollax.runs.folder import Lock, RunFolder, unused_folder
 from rollax.runs.loggers import Loggers, OnRows
 from rollax.runs.loggers import problems as loggers_missing
@@ -105,10 +105,12 @@ def resume(
     folder.read_config()
     with Lock(folder):
         experiment = folder.read_experiment(trust=trust)
+        folder.repair()
         ended = folder.outcome()
         if ended and not restart and (steps is None or steps <= experiment.steps):
             console.say(f"The run in {folder.path} has {ended['status']} at step {ended['total_steps']:,}.")
             show_members(console, ended)
+            folder.look_at_tables()
             return Result(folder.path, 0 if ended["status"] == "finished" else NumericError.exit_code, trust=True)
         if compile_cache:
             use_compile_cache()
@@ -148,13 +150,14 @@ def drive(
         remember(config)
         folder.write_config(config)
         record = plan.experiment.record
+        folder.recorded = meta.get("tables", {})
         grids = (record.log_steps, record.eval_steps) if plan.program.on_grid else (1, 1)
         session = Session(
             plan=plan,
             folder=folder,
             console=console,
-            metrics=Table(folder.metrics, tables.metric_columns(plan), step, grids[0], last, folder.writes),
-            evaluations=Table(folder.evaluations, EVALUATION_COLUMNS, step, grids[1], last, folder.writes),
+            metrics=folder.table(folder.metrics, tables.metric_columns(plan), step, grids[0], last),
+            evaluations=folder.table(folder.evaluations, EVALUATION_COLUMNS, step, grids[1], last),
             loggers=Loggers(record.log_to, folder, config, step, on_rows),
             times=Times(**meta.get("times", {})),
             saved_step=step,
@@ -294,6 +297,7 @@ def save(session: Session, state: Any, best: Best, step: int) -> None:
     session.evaluations.write()
     times = replace(session.times, wall_seconds=session.wall())
     meta = {"rollax": __version__, "step": step, "config": to_json(plan.experiment), "times": asdict(times)}
+    meta["tables"] = session.recorded()
     session.folder.save_checkpoint(step, {"train": state, "best": best}, meta, plan.experiment.record.keep_checkpoints)
     session.saved_step = step
     write_summary(session, "running", step, None)
