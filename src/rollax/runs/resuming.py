@@ -16,6 +16,7 @@ from rollax.programs import cluster
 from rollax.programs.plan import Plan
 from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder
+from rollax.runs.trust import experiment_in
 
 FIRST_VERSION = "0.1.0"  # which did not say in a checkpoint that it had written it
 RESUMABLE_SINCE = (0, 2)  # the first version whose checkpoints hold the arrays of a run of today
