@@ -18,10 +18,11 @@ from rollax.experiment.experiment import Experiment
 from rollax.experiment.tree import to_json
 from rollax.programs import cluster
 from rollax.programs.agreement import check_agreement, check_weights
+from rollax.programs.budget import check_compiled, check_memory
 from rollax.programs.debugging import NO_DEBUG, Debug
 from rollax.programs.evaluate import Best
 from rollax.programs.machine import memory_size, use_compile_cache
-from rollax.programs.plan import Plan, check_memory, make_plan
+from rollax.programs.plan import Plan, make_plan
 from rollax.programs.program import Running
 from rollax.runs import checkpoint, tables
 from rollax.runs.console import Console
@@ -87,6 +88,7 @@ def resume(
     steps: int | None = None,
     *,
     devices: int | None = None,
+    max_memory: str | None = None,
     restart: bool = False,
     quiet: bool = False,
     compile_cache: bool = True,
@@ -122,6 +124,8 @@ def resume(
             raise ConfigError(f"steps={steps} lies behind the run, which is at step {reached}")
         if devices is not None:
             experiment = replace(experiment, loop=replace(experiment.loop, devices=devices))
+        if max_memory is not None:
+            experiment = replace(experiment, loop=replace(experiment.loop, max_memory=max_memory))
         experiment = replace(experiment, steps=steps or experiment.steps)
         check_agreement(to_json(experiment))
         plan = make_plan(experiment, reached)
@@ -192,6 +196,7 @@ class Reached(NamedTuple):
 def compile_run(session: Session) -> Running:
     plan = session.plan
     running = plan.program.compile(plan.keys, plan.hparams)
+    check_compiled(plan, running.memory_bytes)
     session.times.compile_seconds += running.compile_seconds
     session.memory_bytes = running.memory_bytes
     session.console.say(
