@@ -16,8 +16,11 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 from process_tools import HANGING, rollax, surroundings
+from safetensors.numpy import load_file
 
 from rollax.__main__ import main
+from rollax.runs import checkpoint
+from rollax.runs.folder import RunFolder
 
 Verdict = Literal["answered", "silent", "lost", "hung", "traceback"]
 VERDICTS: tuple[Verdict, ...] = ("answered", "silent", "lost", "hung", "traceback")
@@ -155,3 +158,11 @@ def hashes_of(run: Path) -> list[str]:
 def contents_of(folder: Path) -> dict[str, bytes]:
     """Every file below a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def recast(run: Path, config: dict[str, Any]) -> None:
+    """Makes a run folder that of another experiment throughout, as somebody would who knows how it is sealed."""
+    RunFolder(run).write_config(config)
+    for step in RunFolder(run).checkpoint_steps():
+        path = run / "checkpoints" / str(step)
+        checkpoint.write(path, load_file(path / checkpoint.ARRAYS), checkpoint.verify(path) | {"config": config})

@@ -128,7 +128,7 @@ def test_a_run_goes_on_without_an_actor_and_can_be_played(tmp_path):
     finally:
         running.kill()
     folder = RunFolder(tmp_path / "run")
-    rows = folder.read_table(folder.metrics)
+    rows, _ = folder.read_table(folder.metrics)
     assert int(rows[-1]["lost"]) >= 1
     assert float(rows[-1]["updates"]) > 0
     assert json.loads(folder.summary.read_text())["status"] == "interrupted"

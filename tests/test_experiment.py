@@ -15,7 +15,8 @@ from rollax.experiment.presets import PRESETS
 from rollax.experiment.tree import differences, leaves, to_json
 from rollax.networks.heads import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.networks.torsos import MLP
-from rollax.programs.plan import check_memory, make_plan
+from rollax.programs.budget import check_memory
+from rollax.programs.plan import make_plan
 
 
 def choices(*agent: str, **values: Any) -> Any:

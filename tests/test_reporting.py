@@ -42,15 +42,15 @@ def runs(tmp_path_factory):
         shutil.copytree(folder / "double_cartpole", copy, ignore=shutil.ignore_patterns("checkpoints"))
         config: dict[str, Any] = RunFolder(copy).read_config() | {"agent": agent, "env": env}
         config["choices"]["double"] = agent == "double"
-        (copy / "config.json").write_text(json.dumps(config))
-        summary = json.loads((copy / "summary.json").read_text()) | {"agent": agent, "env": env}
-        (copy / "summary.json").write_text(json.dumps(summary))
+        written = RunFolder(copy)
+        written.write_config(config)
+        written.write_summary(written.read_summary() | {"agent": agent, "env": env})
         header, *rows = (copy / "evaluations.csv").read_text().splitlines()
         column = header.split(",").index("return_mean")
         cells = [row.split(",") for row in rows]
         for row in cells:
             row[column] = str(rng.normal(-200 if env == "Acrobot-v1" else 300, 50))
-        (copy / "evaluations.csv").write_text("\n".join([header, *(",".join(row) for row in cells)]) + "\n")
+        written.seals.write(written.evaluations, "\n".join([header, *(",".join(row) for row in cells)]) + "\n")
     return folder
 
 

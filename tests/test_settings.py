@@ -157,12 +157,15 @@ def test_roles_are_said_in_the_fields():
     def having(role):
         return {leaf.name for leaf in chosen if getattr(leaf.about, role)}
 
-    kept = {"checkpoint_seconds", "keep_checkpoints", "chunk_seconds", "log_to", "devices"}
+    kept = {"checkpoint_seconds", "keep_checkpoints", "chunk_seconds", "log_to", "devices", "max_memory"}
     assert having("resumable") == kept | {"steps"}
     assert having("incidental") == kept | {"env", "seed", "seeds", "log_steps", "eval_steps"}
-    assert having("memory") == {"seeds", "num_envs", "rollout_length", "capacity", "batch_size", "hidden"}
+    sizes = {"seeds", "num_envs", "rollout_length", "capacity", "batch_size", "hidden", "eval_episodes"}
+    assert having("memory") == sizes
     assert having("protocol") == {"evaluation_epsilon", "max_episode_steps"}
-    assert {leaf.name for leaf in chosen if not leaf.about.searchable} == {"agent", "env", "seed", "seeds"}
+    assert {leaf.name for leaf in chosen if not leaf.about.searchable} == {
+        *("agent", "env", "seed", "seeds", "max_memory"),
+    }
     assert {leaf.path[0] for leaf in chosen if leaf.traced} == {"hparams"}
     assert all(leaf.traced for leaf in chosen if leaf.path[0] == "hparams")
 

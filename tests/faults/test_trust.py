@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fault_tools import TINY, ask, copied, judge
+from fault_tools import TINY, ask, copied, judge, recast
 
 import rollax
 from rollax.envs.gymnasium import GymnasiumWorld
@@ -22,6 +22,7 @@ from rollax.experiment.tree import leaves, parts_of, to_json
 from rollax.reports.runs import groups_of, read_runs
 from rollax.runs import trust
 from rollax.runs.resuming import check_origin
+from rollax.runs.seals import sealed
 
 # What a stranger could have written: it tells when it is imported.
 MODULE = """
@@ -144,8 +145,7 @@ def words(command, run):
 
 def strange_run(finished_run, tmp_path, place):
     run = copied(finished_run, tmp_path)
-    config = named_at(json.loads((run / "config.json").read_text()), place)
-    (run / "config.json").write_text(json.dumps(config))
+    recast(run, named_at(json.loads((run / "config.json").read_text()), place))
     return run
 
 
@@ -193,7 +193,7 @@ def test_an_exported_policy_asks_before_it_plays(request, finished_run, tmp_path
     (folder / "config.json").write_text(json.dumps(config))
     card = json.loads((folder / "export.json").read_text())
     card["files"]["config.json"] = hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()
-    (folder / "export.json").write_text(json.dumps(card))
+    (folder / "export.json").write_text(sealed({name: value for name, value in card.items() if name != "sha256"}))
     judge(request, ask("eval", folder, "--episodes", "2"), 2, "module stranger ", "--trust", most=1)
     assert not module.imported
     assert ask("eval", folder, "--episodes", "2", "--trust").code == 0

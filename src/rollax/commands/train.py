@@ -126,6 +126,9 @@ class Resume(Trusting, Processes):
     restart: bool = setting(
         False, "Begin again at step 0 where every checkpoint is damaged or gone, and keep the old rows beside."
     )
+    max_memory: str | None = setting(
+        None, "The most memory that the run may take from here on, as in 4GiB; by default as before."
+    )
     quiet: bool = setting(False, "Print nothing but warnings.")
     compile_cache: bool = setting(True, "Keep compiled programs on disk for the next run.")
 
@@ -141,6 +144,7 @@ def resume_command(arguments: list[str]) -> int:
             options.run_dir,
             options.steps or None,
             devices=options.devices,
+            max_memory=options.max_memory,
             restart=options.restart,
             quiet=options.quiet,
             compile_cache=options.compile_cache,

@@ -79,6 +79,15 @@ class LoopConfig:
         group="devices and processes",
         rare=True,
     )
+    max_memory: str = setting(
+        "",
+        "The most memory that a run may take, as in 4GiB; by default what is free.",
+        group="devices and processes",
+        rare=True,
+        resumable=True,
+        incidental=True,
+        searchable=False,
+    )
     replay_on: Literal["device", "host"] = setting(
         "device",
         "Whether the replay buffer of environments outside JAX is kept with the learner or in the host's memory.",
@@ -104,7 +113,7 @@ class RecordConfig:
         limit=COUNT_OR_NONE,
         incidental=True,
     )
-    eval_episodes: int = setting(100, "Number of episodes of each evaluation.", limit=COUNT)
+    eval_episodes: int = setting(100, "Number of episodes of each evaluation.", limit=COUNT, memory=True)
     max_episode_steps: int = setting(
         27_000,
         "Number of steps after which an evaluation cuts an episode that has not ended.",

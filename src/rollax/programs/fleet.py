@@ -42,6 +42,8 @@ from rollax.types import Array, Key
 
 TOGETHER = 16  # batches that are asked for, and learnt from, at once
 AHEAD = 2  # requests that are under way
+ROW_BYTES = 32  # of a transition in a shard, beside its two observations
+PROCESS_BYTES = 300 * 2**20  # of Python and JAX in a process of their own
 PATIENCE = 1.0  # seconds after which a caller hears how things stand, whatever was reached
 
 
@@ -118,6 +120,19 @@ class ActorsProgram(Program):
         loop = cast(Experiment, self.experiment).loop
         lines = [f"{loop.actors} actors collect without waiting, {loop.replay_shards} shards remember"]
         return [*lines, "The learner goes on as it was; the replay is empty."] if resumed else lines
+
+    def other_bytes(self) -> int:
+        experiment = cast(Experiment, self.experiment)
+        loop, choices = experiment.loop, cast(DQNConfig, experiment.choices)
+        row = 2 * nbytes(self.task.observation) + ROW_BYTES
+        drawn = (AHEAD + 1) * TOGETHER * choices.batch_size
+        return (choices.replay.capacity + drawn) * row + (loop.actors + loop.replay_shards) * PROCESS_BYTES
+
+    def temporary_bytes(self, keys: Key, hparams: Any) -> dict[str, int]:
+        batch = cast(DQNConfig, cast(Experiment, self.experiment).choices).batch_size
+        learner, _ = self.shapes(keys, hparams)
+        widths = sum(leaf.shape[-1] for leaf in jax.tree.leaves(learner.learner.params))
+        return {"advance": batch * (TOGETHER * (2 * nbytes(self.task.observation) + ROW_BYTES) + 8 * widths)}
 
     def compile(self, keys: Key, hparams: Any) -> ActorsRunning:
         return ActorsRunning(self, keys, hparams)

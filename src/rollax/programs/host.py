@@ -26,7 +26,7 @@ from rollax.programs.background import beside
 from rollax.programs.evaluate import Best, Evaluation, keep_best, nothing
 from rollax.programs.host_evaluate import HostEvaluator
 from rollax.programs.host_loop import HostLoop, HostRollout, by_member, shown_shapes, start, time_step_after
-from rollax.programs.host_pieces import Pieces, make_pieces, slim
+from rollax.programs.host_pieces import Pieces, make_pieces, predicted_bytes, slim
 from rollax.programs.loop import TrainState
 from rollax.programs.program import (
     LOG_ROWS,
@@ -84,6 +84,9 @@ class HostProgram(Program):
 
     def far_bytes(self, shapes: tuple[TrainState, Best]) -> int:
         return 0 if self.memory_device is None else nbytes(shapes[0].memory)
+
+    def temporary_bytes(self, keys: Key, hparams: Any) -> dict[str, int]:
+        return {"advance": predicted_bytes(self.loop, self.shapes(keys, hparams)[0], self.memory_device)}
 
     def compile(self, keys: Key, hparams: Any) -> HostRunning:
         """The pieces, compiled side by side; the environments are started when the run is first advanced."""

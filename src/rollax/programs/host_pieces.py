@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from rollax.agents.base import Learner, Memory, own_axes
 from rollax.programs.background import crew
 from rollax.programs.far_replay import FarReplay
+from rollax.programs.foresight import temporary_bytes
 from rollax.programs.host_loop import HostLoop, HostRollout, TimeStep, shown_shapes
 from rollax.programs.loop import TrainState
 from rollax.programs.program import LIGHT, nbytes, population_axes, without_garbage_collection
@@ -81,6 +82,22 @@ class Source(NamedTuple):
 
 def make_pieces(loop: HostLoop, state: TrainState, device: Any = None) -> tuple[Pieces, int]:
     """The pieces of a run, and the bytes that they need beside the state; `device` has a memory that is elsewhere."""
+    sources, waiting = sources_of(loop, state, device)
+    programs, temporary = compile_all(sources)
+    pieces = far_pieces(cast(FarReplay, loop.learning_in_parts), programs, device) if loop.far else Pieces(**programs)
+    return pieces, temporary + waiting
+
+
+def predicted_bytes(loop: HostLoop, state: TrainState, device: Any = None) -> int:
+    """What the pieces will need beside the state, before they are compiled."""
+    sources, waiting = sources_of(loop, state, device)
+    near = [source for source in sources.values() if source.device is None]
+    traced = (jax.make_jaxpr(source.function)(*source.arguments) for source in near)
+    return waiting + max(temporary_bytes(closed.jaxpr) for closed in traced)
+
+
+def sources_of(loop: HostLoop, state: TrainState, device: Any = None) -> tuple[dict[str, Source], int]:
+    """The pieces before they are compiled, and the bytes of the rollouts and lessons that go from one to another."""
     shapes = shapes_of(loop, state)
     memory, axes, slim_axes = shapes.memory, own_axes(shapes.memory), population_axes(shapes.slim)
 
@@ -128,9 +145,7 @@ def make_pieces(loop: HostLoop, state: TrainState, device: Any = None) -> tuple[
         priorities = jax.eval_shape(learnt, *arguments)[1]
         settle = jax.vmap(replay.settle, in_axes=(0, axes, 0), out_axes=axes)
         sources["settle"] = Source(settle, (light.hparams, memory, priorities), (1,), device)
-    programs, temporary = compile_all(sources)
-    pieces = far_pieces(replay, programs, device) if loop.far else Pieces(**programs)
-    return pieces, temporary + 2 * nbytes((shapes.raw.obs, lessons))
+    return sources, 2 * nbytes((shapes.raw.obs, lessons))
 
 
 def far_pieces(replay: FarReplay, programs: dict[str, Callable], device: Any) -> Pieces:

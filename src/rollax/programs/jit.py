@@ -14,6 +14,7 @@ from rollax.agents.base import Agent, Learner
 from rollax.experiment.experiment import Experiment
 from rollax.programs.background import crew
 from rollax.programs.evaluate import Best, Evaluation, Evaluator, Playing, blank, in_parts, nothing
+from rollax.programs.foresight import temporary_bytes
 from rollax.programs.loop import Loop, TrainState
 from rollax.programs.mesh import BY_MEMBER, EVERYWHERE, Spread
 from rollax.programs.program import (
@@ -225,6 +226,17 @@ class JitProgram(Program):
                 usual,
             ),
         }
+
+    def state_bytes(self, shapes: tuple[TrainState, Best]) -> int:
+        if self.spread is None or jax.default_backend() == "cpu":
+            return nbytes(shapes)
+        return self.spread.share_bytes(shapes)
+
+    def temporary_bytes(self, keys: Key, hparams: Any) -> dict[str, int]:
+        programs = self.uncompiled(keys, hparams)
+        beside = {name: temporary_bytes(programs[name].trace().jaxpr.jaxpr) for name in ("advance", "evaluate")}
+        *_, playing, _, _ = programs["evaluate"].arguments
+        return beside | {"evaluate": beside["evaluate"] + nbytes(playing)}
 
     def compile(self, keys: Key, hparams: Any) -> JitRunning:
         """All programs, compiled side by side; `evaluate`, which is needed last, while the others run already."""

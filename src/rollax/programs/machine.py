@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import resource
+import sys
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -12,10 +15,13 @@ from typing import Any
 import jax
 
 import rollax
+from rollax.errors import ConfigError
 from rollax.extras import installed
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
 OPTIONAL = ("ale-py", "gymnasium")
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+COMPILING = 2**30  # addresses that the compiler and its threads take beside what a run holds
 
 
 def own_cores() -> int:
@@ -60,9 +66,20 @@ def host_bytes() -> int:
     try:  # a container may be allowed less than the machine has
         group = Path("/sys/fs/cgroup")
         limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        return min(free, int(limit) - int(used)) if limit.isdigit() else free
+        free = min(free, int(limit) - int(used)) if limit.isdigit() else free
     except OSError:
-        return free
+        pass
+    return min(free, free_addresses())
+
+
+def free_addresses() -> int:
+    """Bytes that this process may still map, if it is limited (`ulimit -v`); else more than any machine has."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        used = 0
+    return sys.maxsize if limit == resource.RLIM_INFINITY else max(limit - used - COMPILING, 0)
 
 
 def memory_size(count: float) -> str:
@@ -70,6 +87,16 @@ def memory_size(count: float) -> str:
     units = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
     name, unit = next(((name, unit) for name, unit in units.items() if abs(count) >= unit), ("B", 1))
     return f"{count / unit:.1f} {name}" if name != "B" and abs(count) < 100 * unit else f"{count / unit:.0f} {name}"
+
+
+def parsed_size(text: str) -> int | None:
+    """Bytes from `4GiB`, `500 MB` or `1000000`; None of nothing.  Raises ConfigError for anything else."""
+    if not text.strip():
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None or float(found[1]) == 0:
+        raise ConfigError(f"max_memory={text!r} is no size; write it as in 4GiB or 500MiB")
+    return int(float(found[1]) * UNITS[found[2].upper()])
 
 
 def device_name() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -67,6 +68,14 @@ class Spread(NamedTuple):
         return jax.tree.map(
             lambda spec: NamedSharding(self.mesh, spec), specs, is_leaf=lambda leaf: isinstance(leaf, PartitionSpec)
         )
+
+    def share_bytes(self, shapes: Any) -> int:
+        """Bytes of the state on one device."""
+
+        def size(leaf: Any, sharding: NamedSharding) -> int:
+            return math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+
+        return sum(jax.tree.leaves(jax.tree.map(size, shapes, self.sharding(self.specs))))
 
     def place(self, tree: Any, specs: Any) -> Any:
         """A tree that every process has whole, as arrays of the mesh; `specs` may be one for all of it."""

@@ -14,7 +14,7 @@ from rollax.agents.dqn import DQNHParams
 from rollax.envs import registry
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
-from rollax.errors import ConfigError, EnvError, ResourceError
+from rollax.errors import ConfigError, EnvError
 from rollax.experiment.experiment import Experiment, Member, population, population_problems, resolve
 from rollax.experiment.tree import leaves, range_problems
 from rollax.memory.uniform import UniformReplay
@@ -24,9 +24,9 @@ from rollax.programs.fleet import ActorsProgram
 from rollax.programs.host import HostProgram
 from rollax.programs.jit import JitProgram
 from rollax.programs.learners import built_agent, keys_and_hparams, learner_spec, with_players
-from rollax.programs.machine import available_bytes, host_bytes, memory_size
+from rollax.programs.machine import parsed_size
 from rollax.programs.mesh import Grid, Spread, grid_of, largest_grid, mesh_of, split_axes
-from rollax.programs.program import Program, Schedule, nbytes, population_axes
+from rollax.programs.program import Program, Schedule, population_axes
 from rollax.programs.streams import ITERATIONS
 from rollax.tracing import DATA
 from rollax.types import EnvSpec, Key
@@ -92,6 +92,10 @@ def make_plan(
         raise ConfigError(problems)
     kind = kind_of(experiment, task, debug)
     problems += kind.problems(experiment) + debug.problems(experiment) + limit_problems(experiment)
+    try:
+        parsed_size(experiment.loop.max_memory)
+    except ConfigError as error:
+        problems += error.problems
     members = members or ([] if problems else population(experiment))
     spec = learner_spec(task, experiment.loop)
     choices = experiment.choices
@@ -202,23 +206,3 @@ def block_length(*boundaries: int) -> int:
         return 1
     common = math.gcd(*boundaries)
     return max(length for length in range(1, LARGEST_BLOCK + 1) if common % length == 0)
-
-
-def check_memory(plan: Plan) -> None:
-    """Refuses a run whose state cannot fit, with a replay that does.  A tenth is left to the programs."""
-    shapes = plan.shapes()
-    far, available = plan.program.far_bytes(shapes), int(available_bytes() * 0.9)
-    if far > int(host_bytes() * 0.9):
-        free = memory_size(host_bytes() * 0.9)
-        raise ResourceError(f"the replay needs {memory_size(far)}, but the machine has only {free} free")
-    needed = nbytes(shapes) - far
-    if needed <= available:
-        return
-    message = f"the run needs {memory_size(needed)} of memory, but only {memory_size(available)} are free"
-    replay, held = plan.experiment.choices.replay, nbytes(shapes[0].memory)
-    if replay is not None and held and not far:
-        unit = plan.steps_per_iteration
-        fits = int((available - (needed - held)) / held * replay.capacity * 0.95) // unit * unit
-        if fits >= unit * 2:
-            raise ResourceError(f"{message}; --capacity {fits} would fit")
-    raise ResourceError(f"{message}; try fewer seeds or settings")

@@ -160,6 +160,18 @@ class Program(ABC):
         """How much of the state is in the machine's memory and not on the learner's device."""
         return 0
 
+    def state_bytes(self, shapes: tuple[Any, Best]) -> int:
+        """Bytes of the state; on one of several devices that have a memory each, its share."""
+        return nbytes(shapes)
+
+    def temporary_bytes(self, keys: Key, hparams: Any) -> dict[str, int]:
+        """Bytes that each program will need beside the state while it runs, before it is compiled."""
+        return {}
+
+    def other_bytes(self) -> int:
+        """Bytes that other processes of the run will take on this machine."""
+        return 0
+
     def with_weights(self, learner: Learner, params: Any) -> Learner:
         """Learners that start from these weights `[members, ...]`."""
         # Compiled, so that each weight that is used twice gets two buffers, as donation needs.

@@ -32,9 +32,22 @@ from rollax.programs.evaluate import Evaluation, Evaluator
 from rollax.programs.loop import leaf_name
 from rollax.programs.streams import play_keys
 from rollax.runs.checkpoint import flatten
+from rollax.runs.files import write_text
 from rollax.runs.folder import RunFolder
-from rollax.runs.reader import read_json, sha256_of
+from rollax.runs.reader import (
+    FORMAT,
+    MOST_TABLE_BYTES,
+    check_format,
+    check_shape,
+    kind_of,
+    parsed,
+    read_bytes,
+    read_json,
+    read_text,
+    sha256_of,
+)  # fmt: skip
 from rollax.runs.result import Policy, Result
+from rollax.runs.seals import sealed
 from rollax.runs.tables import episode_statistics
 from rollax.runs.trust import experiment_in, remember
 from rollax.types import Array, Decision, Key, Observation
@@ -42,6 +55,7 @@ from rollax.types import Array, Decision, Key, Observation
 CARD, WEIGHTS, CONFIG, PROGRAM, ONNX = (
     "export.json", "weights.safetensors", "config.json", "policy.jaxexport", "policy.onnx",
 )  # fmt: skip
+CARD_SHAPE = {"files": dict, "member": int, "seed": int, "carry?": [{"dtype": str, "shape": [int]}]}
 PLATFORMS = ("cpu", "cuda", "tpu")
 
 
@@ -64,10 +78,16 @@ def export(
         raise ConfigError(
             "onnx takes one array of observations of one player, and an agent that remembers nothing; leave --onnx out"
         )
+    inside = Path(os.path.realpath(run_dir)) in Path(os.path.abspath(target)).parents
+    if inside and kind_of(target) not in ("", "a folder"):
+        raise CheckpointError(f"{target} is {kind_of(target)}, where a real folder must be")
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"out={target} cannot be made: {error.strerror}") from error
+    for name in (CARD, WEIGHTS, CONFIG, PROGRAM, ONNX):
+        if kind_of(target / name) == "a link":
+            raise CheckpointError(f"{target / name} is a link, where a real file must be")
     save_file(flatten(policy.learner.params), target / WEIGHTS, {"format": "rollax", "agent": result.experiment.agent})
     config = to_json(result.experiment)
     remember(config)
@@ -77,7 +97,7 @@ def export(
     if onnx:
         written.append(write_onnx(policy, target / ONNX))
     card = card_of(policy, result, member, best) | {"files": {path.name: sha256_of(path) for path in written}}
-    (target / CARD).write_text(json.dumps(card, indent=1) + "\n")
+    write_text(target / CARD, sealed({"format": FORMAT} | card))
     return [target / CARD, *written]
 
 
@@ -196,14 +216,19 @@ class ExportedPolicy:
     @cached_property
     def card(self) -> dict[str, Any]:
         """What is said of it.  Raises CheckpointError if a file is not as it was written."""
-        card = read_json(Path(self.folder) / CARD, f"{self.folder} is no exported policy: it has no {CARD}")
-        listed = card.get("files", {}) if isinstance(card, dict) else {}
-        if not {CONFIG, PROGRAM} <= set(listed):
-            raise CheckpointError(f"{Path(self.folder) / CARD} does not list its files; export the policy again")
+        path = Path(self.folder) / CARD
+        text = read_text(path, missing=f"{self.folder} is no exported policy: it has no {CARD}")
+        card = parsed(text, str(path))
+        check_shape(card, CARD_SHAPE, str(path))
+        if {"format", "sha256"} & set(card) and text != sealed({key: card[key] for key in card if key != "sha256"}):
+            raise CheckpointError(f"{path} is damaged; export the policy again")
+        check_format(card, path)
+        listed = card["files"]
+        if not {CONFIG, PROGRAM} <= set(listed) <= {WEIGHTS, CONFIG, PROGRAM, ONNX}:
+            raise CheckpointError(f"{path} does not list its files; export the policy again")
         for name, expected in listed.items():
-            path = Path(self.folder) / os.path.basename(name)
-            if not path.exists() or sha256_of(path) != expected:
-                raise CheckpointError(f"{path} is missing or damaged; export the policy again")
+            if sha256_of(path.with_name(name)) != expected:
+                raise CheckpointError(f"{path.with_name(name)} is damaged; export the policy again")
         return card
 
     def verify(self) -> None:
@@ -214,7 +239,7 @@ class ExportedPolicy:
     def program(self) -> jax.export.Exported:
         """The program itself, once all files have been verified."""
         self.verify()
-        return jax.export.deserialize(bytearray((Path(self.folder) / PROGRAM).read_bytes()))
+        return jax.export.deserialize(bytearray(read_bytes(Path(self.folder) / PROGRAM, most=MOST_TABLE_BYTES)))
 
     def __call__(self, observations: Any, legal: Any = None, seed: int = 0) -> np.ndarray:
         """Actions `[b]` for observations `[b, ...]`."""
@@ -261,4 +286,4 @@ class ExportedPolicy:
 
 
 def is_export(folder: str | Path) -> bool:
-    return (Path(folder) / CARD).exists() and not RunFolder(folder).metrics.exists()
+    return bool(kind_of(Path(folder) / CARD)) and not kind_of(RunFolder(folder).config.with_name("metrics.csv"))

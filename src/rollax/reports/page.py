@@ -29,6 +29,7 @@ from rollax.reports.tables import (
 )
 from rollax.runs.console import duration
 from rollax.runs.folder import RunFolder
+from rollax.runs.reader import MOST_TABLE_BYTES, kind_of, read_bytes
 from rollax.runs.trust import strangers
 
 FILMS = {".gif": "image/gif", ".mp4": "video/mp4"}
@@ -137,7 +138,9 @@ def head_of(title: str, runs: Sequence[Run]) -> str:
         (listed(devices), "where"),
     ]
     cells = "".join(f"<li><b>{escape(value)}</b><span>{escape(name)}</span></li>" for value, name in facts)
-    unfinished = [run.name for run, one in zip(runs, summaries, strict=True) if one["status"] != "finished"]
+    unfinished = [
+        run.name for run, one in zip(runs, summaries, strict=True) if one["status"] not in ("finished", "unknown")
+    ]
     warning = note(f"Not finished: {listed(unfinished)}.") if unfinished else ""
     return f'<h1>{escape(title)}</h1><ul class="facts">{cells}</ul>{warning}'
 
@@ -207,7 +210,7 @@ def films_section(runs: Sequence[Run], films: dict[str, Path | None]) -> str:
         path = films[run.name]
         if path is None:
             continue
-        data = f"data:{FILMS[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
+        data = f"data:{FILMS[path.suffix]};base64,{base64.b64encode(read_bytes(path, most=MOST_TABLE_BYTES)).decode()}"
         name = escape(f"{run.agent} on {run.env}")
         player = (
             f'<img src="{data}" alt="{name} playing">'
@@ -224,7 +227,7 @@ def film_of(run: Run, *, record: bool) -> Path | None:
 
     for suffix in FILMS:
         path = Path(run.result.run_dir) / f"watch{suffix}"
-        if path.exists():
+        if kind_of(path) == "a file":
             return path
     if not record:
         return None

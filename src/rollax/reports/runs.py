@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rollax.errors import ConfigError, warn
+from rollax.errors import ConfigError, RollaxError, warn
 from rollax.experiment.experiment import population
 from rollax.experiment.tree import Leaf, leaves, parts_of
 from rollax.runs.result import Result
@@ -90,17 +90,20 @@ def read_runs(run_dirs: Sequence[Path | str]) -> list[Run]:
     paths = [Path(path) for path in run_dirs]
     names = [path.resolve().name for path in paths]
     unique = [name if names.count(name) == 1 else str(path) for name, path in zip(names, paths, strict=True)]
-    runs, problems = [], []
+    runs: list[Run] = []
+    problems: list[str] = []
+    fail: type[RollaxError] = ConfigError
     for name, path in zip(unique, paths, strict=True):
         run = Run(name, Result(path))
         try:
             if not run.result.curves:
                 raise ConfigError(f"{path} has no rows in metrics.csv yet")
             runs.append(run)
-        except ConfigError as error:
-            problems += error.problems
+        except RollaxError as error:
+            problems += str(error).splitlines()
+            fail = ConfigError if isinstance(error, ConfigError) else type(error)
     if not runs:
-        raise ConfigError(problems)
+        raise fail("\n".join(problems))
     for problem in problems:  # of `runs/*` some may be other things
         warn(f"{problem}; it is left out")
     return runs

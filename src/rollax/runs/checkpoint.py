@@ -29,7 +29,7 @@ from rollax.runs.reader import (
     read_json,
     real_folder,
     sha256_of,
-)  # fmt: skip
+)
 from rollax.tracing import fetch
 
 ARRAYS, META, MANIFEST, SEAL = "arrays.safetensors", "meta.json", "manifest.json", "manifest.sha256"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +23,26 @@ METRIC_COLUMNS = (
     "episodes", "episode_return_mean", "episode_length_mean",
 )  # fmt: skip
 
+WIDTH = 16  # characters of a row's digest
+Replace = Callable[[Path, str, dict[str, str]], None]  # path, text, and by what its rows are known
+
 
 class Table:
     """A CSV file that only grows.  It is replaced whole, so a kill at any moment leaves a file that parses."""
 
-    def __init__(self, path: Path, columns: Iterable[str], step: int, grid: int, last: int, writes: bool = True):
-        """Starts from the file's rows up to `step` that lie on the grid or at the last step of the run."""
-        self.path, self.writes = path, writes
+    def __init__(self, path: Path, columns: Iterable[str], rows: Iterable[str], replace: Replace | None):
+        """Starts from these rows; without `replace`, which writes a file, it is kept in memory alone."""
+        self.path, self.replace = path, replace
         self.columns = tuple(columns)
-        self.lines = [",".join(self.columns)]
-        if path.exists():
-            for line in path.read_text().splitlines()[1:]:
-                first = line.split(",", 1)[0]
-                if first.isdigit() and int(first) <= step and (int(first) % grid == 0 or int(first) == last):
-                    self.lines.append(line)
+        self.lines = [",".join(self.columns), *rows]
+        self.digests = digests(self.lines[1:])
+        self.on_disk = 0  # lines of the file
         self.write()
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
-        for row in rows:
-            self.lines.append(",".join(_cell(row[name]) for name in self.columns))
+        new = [",".join(_cell(row[name]) for name in self.columns) for row in rows]
+        self.lines += new
+        self.digests += digests(new)
 
     @property
     def last_step(self) -> int:
@@ -49,14 +51,26 @@ class Table:
 
     def write(self) -> None:
         began = time.monotonic()
-        if self.writes:
-            write_text(self.path, "\n".join(self.lines) + "\n")
+        if self.replace is not None and self.on_disk != len(self.lines):
+            self.replace(
+                self.path, "".join(f"{line}\n" for line in self.lines), {"header": self.lines[0], "rows": self.digests}
+            )
+            self.on_disk = len(self.lines)
         self.written, self.cost = time.monotonic(), time.monotonic() - began
+
+    def rows(self) -> list[dict[str, str]]:
+        """All of them, cells by the names of their columns."""
+        return [dict(zip(self.columns, line.split(","), strict=False)) for line in self.lines[1:]]
 
     def write_if_due(self) -> None:
         """Writes about once a second, and less often where writing takes long."""
         if time.monotonic() - self.written >= max(1.0, 50 * self.cost):
             self.write()
+
+
+def digests(rows: Iterable[str]) -> str:
+    """A few characters for each row, by which it is known again."""
+    return "".join(hashlib.sha256(row.encode()).hexdigest()[:WIDTH] for row in rows)
 
 
 def _cell(value: Any) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import errno
-import io
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,18 @@ from rollax.errors import CheckpointError, ConfigError, NewerFormatError, Rollax
 from rollax.experiment.experiment import Experiment
 from rollax.experiment.looking import looked_at
 from rollax.runs import checkpoint
-from rollax.runs.files import set_aside, sweep, write_text
-from rollax.runs.reader import MOST_TABLE_BYTES, kind_of, read_bytes, read_json, real_folder
+from rollax.runs.files import Table, set_aside, sweep
+from rollax.runs.reader import (
+    MOST_TABLE_BYTES,
+    check_format,
+    check_shape,
+    kind_of,
+    read_bytes,
+    read_json,
+    real_folder,
+)
+from rollax.runs.rows import Rows, csv_step, fitted, rows_of, rows_until
+from rollax.runs.seals import Seals
 from rollax.runs.trust import demand_trust, experiment_in
 from rollax.settings import check_text
 
@@ -26,6 +34,27 @@ STEP = "0|[1-9][0-9]{0,17}"  # the name of a checkpoint
 OWN_FILES = (
     "config.json", "metrics.csv", "evaluations.csv", "summary.json", "hashes.json", "log.jsonl", "wandb-id.txt",
 )  # fmt: skip
+MAYBE = (int, float, type(None))
+SUMMARY_SHAPE = {
+    "status": str,
+    "total_steps": int,
+    "wall_seconds": (int, float),
+    "compile_seconds": (int, float),
+    "train_seconds": (int, float),
+    "steps_per_second": MAYBE,
+    "device": str,
+    "versions": dict,
+    "members": [
+        {
+            "member": int,
+            "seed": int,
+            "hparams": dict,
+            "status": str,
+            "eval_return_mean": MAYBE,
+            "eval_return_std": MAYBE,
+        }
+    ],
+}
 
 
 class RunFolder:
@@ -45,6 +74,9 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.curve = self.path / "curve.png"
         self.lock = self.path / ".lock"
+        self.seals = Seals(self.path)
+        self.recorded: dict[str, Any] = {}  # what the checkpoint that a run goes on from says of the tables
+        self.told: set[str] = set()  # what was said of the folder already
 
     def make(self) -> None:
         if not self.writes:
@@ -68,13 +100,42 @@ class RunFolder:
 
     def write_config(self, config: dict[str, Any]) -> None:
         if self.writes:
-            write_text(self.config, json.dumps(config, indent=1) + "\n")
+            self.seals.write(self.config, json.dumps(config, indent=1) + "\n")
 
     def read_config(self) -> Any:
         """The data of config.json.  ConfigError where this is no run folder at all."""
         if kind_of(self.checkpoints) and not kind_of(self.config):
             raise CheckpointError(f"{self.config} is missing; a checkpoint's meta.json holds a copy, as `config`")
-        return read_json(self.config, f"{self.path} is no run folder: it has no config.json")
+        data = read_json(self.config, f"{self.path} is no run folder: it has no config.json")
+        if not self.as_written(self.config):
+            self.tell(f"{self.config} is not as rollax wrote it, and is used as it is now")
+        return data
+
+    def as_written(self, path: Path) -> bool:
+        """Whether a file is as `hashes.json` says; where that is damaged, it is said once and all is believed."""
+        try:
+            known = self.seals.read()
+            if known is None and self.has_format():
+                raise CheckpointError(f"{self.seals.path} is missing")
+        except NewerFormatError:
+            raise
+        except CheckpointError as error:
+            self.tell(f"{error}; what is in the folder cannot be compared with it")
+            return True
+        return self.seals.examined(path)[2]
+
+    def has_format(self) -> bool:
+        """Whether the run was written by a version that leaves hashes."""
+        try:
+            return "format" in read_json(self.summary)
+        except (RollaxError, TypeError):
+            return False
+
+    def tell(self, line: str) -> None:
+        """Says something of the folder, once."""
+        if line not in self.told and self.writes:
+            warn(line)
+        self.told.add(line)
 
     def read_experiment(self, *, trust: bool) -> Experiment:
         """What was run, with the modules that it names imported.
@@ -96,18 +157,79 @@ class RunFolder:
             raise CheckpointError("\n".join(f"{self.config}: {line}" for line in error.problems)) from error
 
     def read_summary(self) -> dict[str, Any]:
-        return read_json(self.summary, f"{self.path} has no summary.json: the run never started")
+        """The data of summary.json.  CheckpointError where it is damaged, ConfigError where there never was one."""
+        whole = self.as_written(self.summary) if kind_of(self.summary) in ("", "a file") else True
+        if not whole and not kind_of(self.summary):
+            raise CheckpointError(f"{self.summary} is missing")
+        summary = read_json(self.summary, f"{self.path} has no summary.json: the run never started")
+        if not whole:
+            raise CheckpointError(f"{self.summary} is damaged")
+        check_format(summary, self.summary)
+        check_shape(summary, SUMMARY_SHAPE, str(self.summary))
+        return summary
 
     def outcome(self) -> dict[str, Any] | None:
-        """The summary of a run that has ended; None of one that goes on, or whose summary cannot be read."""
+        """The summary of a run that has ended; None of one that goes on.  A damaged one is said and set aside."""
         try:
             summary = self.read_summary()
             return summary if summary["status"] in ("finished", "failed") else None
-        except (RollaxError, KeyError, TypeError):
-            return None
+        except NewerFormatError:
+            raise
+        except CheckpointError as error:
+            self.put_aside(self.summary, str(error), copy=False)
+        except ConfigError:
+            pass
+        return None
 
-    def read_table(self, path: Path) -> list[dict[str, str]]:
-        return list(csv.DictReader(io.StringIO(path.read_text()))) if path.exists() else []
+    def put_aside(self, path: Path, problem: str, *, copy: bool = True) -> None:
+        """Says what is wrong with a file that will be written anew, and keeps it as it is under another name."""
+        if not self.writes:
+            return
+        kept = f"; it is kept as {set_aside(path, copy=copy).name}" if kind_of(path) else ""
+        self.tell(f"{problem}{kept}")
+
+    def repair(self) -> None:
+        """Sets aside a `hashes.json` that is damaged; it will be written anew."""
+        try:
+            self.seals.read()
+        except NewerFormatError:
+            raise
+        except CheckpointError as error:
+            self.put_aside(self.seals.path, str(error), copy=False)
+
+    def read_table(self, path: Path) -> tuple[list[dict[str, str]], str]:
+        """The rows of a table that can be trusted, and what is wrong with it, in words."""
+        try:
+            self.as_written(path)
+            header, lines, problem = rows_of(path, self.seals)
+        except NewerFormatError:
+            raise
+        except CheckpointError as error:
+            return [], str(error)
+        names = header.split(",")
+        return [dict(zip(names, line.split(","), strict=False)) for line in lines], problem
+
+    def look_at_tables(self) -> None:
+        """Says what is wrong with them."""
+        for path in (self.metrics, self.evaluations):
+            if problem := self.read_table(path)[1]:
+                self.tell(problem)
+
+    def table(self, path: Path, columns: Iterable[str], step: int, grid: int, last: int) -> Table:
+        """A table with the rows up to `step` that lie on the grid or at the last step of the run."""
+        names = tuple(columns)
+        found = fitted(self.rows_before(path, step), names)
+        rows = [row for row in found if csv_step(row) % grid == 0 or csv_step(row) == last]
+        return Table(path, names, rows, self.seals.write if self.writes else None)
+
+    def rows_before(self, path: Path, step: int, **form: Any) -> Rows:
+        """The rows up to a step that are as they were written; damage is said, and the damaged file set aside."""
+        if not step and kind_of(path) in ("", "a file"):  # the run begins, and all rows come again
+            return Rows("", [])
+        rows = rows_until(path, self.seals, self.recorded.get(path.name), step, **form)
+        if rows.problem:
+            self.put_aside(path, rows.problem)
+        return rows
 
     def checkpoint_steps(self) -> list[int]:
         """Steps that have a checkpoint, the newest first."""
@@ -196,7 +318,14 @@ class RunFolder:
         """Gives all that the run has left a number, as in `metrics.1.csv`, and says so."""
         if not self.writes:
             return
-        files = [self.metrics, self.evaluations, self.path / "log.jsonl", self.checkpoints, self.summary]
+        files = [
+            self.metrics,
+            self.evaluations,
+            self.path / "log.jsonl",
+            self.checkpoints,
+            self.summary,
+            self.seals.path,
+        ]
         number = 1
         while any(map(kind_of, (numbered(path, number) for path in files))):
             number += 1
@@ -208,7 +337,7 @@ class RunFolder:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         if self.writes:
-            write_text(self.summary, json.dumps(summary, indent=1) + "\n")
+            self.seals.write(self.summary, json.dumps(summary, indent=1) + "\n")
 
 
 class Lock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from rollax.blame import told, users_line
-from rollax.errors import ConfigError, warn
+from rollax.errors import CheckpointError, ConfigError, warn
 from rollax.extras import missing
-from rollax.runs.files import write_text
+from rollax.runs.files import digests, write_text
 from rollax.runs.folder import RunFolder
+from rollax.runs.reader import kind_of, read_text
+from rollax.runs.rows import json_step
 
 Row = dict[str, Any]
 Kind = Literal["train", "eval"]
@@ -59,6 +62,11 @@ class Loggers:
             for name, logger in list(self.running.items()):
                 self.attempt(name, lambda logger=logger: logger.add(kind, rows))
 
+    def recorded(self) -> dict[str, Any]:
+        """What files that are read back hold by now."""
+        found = [logger.recorded() for logger in self.running.values() if isinstance(logger, JsonLines)]
+        return {name: entry for one in found for name, entry in one.items()}
+
     def close(self, status: str) -> None:
         for name, logger in list(self.running.items()):
             self.attempt(name, lambda logger=logger: logger.close(status))
@@ -92,24 +100,23 @@ class JsonLines:
 
     def __init__(self, folder: RunFolder, config: Row, step: int):
         path = folder.path / "log.jsonl"
-        before = path.read_text().splitlines() if path.exists() and step else []
-        write_text(path, "".join(f"{line}\n" for line in before if parsed_step(line) <= step))
+        before = folder.rows_before(path, step, header=False, step_of=json_step).lines
+        write_text(path, "".join(f"{line}\n" for line in before))
+        self.digests = digests(before)
         self.file = path.open("a")
 
     def add(self, kind: Kind, rows: list[Row]) -> None:
-        self.file.writelines(json.dumps({"kind": kind, **row}, default=float) + "\n" for row in rows)
+        lines = [json.dumps({"kind": kind, **row}, default=float) for row in rows]
+        self.file.writelines(f"{line}\n" for line in lines)
         self.file.flush()
+        self.digests += digests(lines)
+
+    def recorded(self) -> dict[str, Any]:
+        """What the file holds, for a checkpoint."""
+        return {Path(self.file.name).name: {"rows": self.digests}}
 
     def close(self, status: str) -> None:
         self.file.close()
-
-
-def parsed_step(line: str) -> float:
-    """The step of a line; one that a kill has cut short is later than all."""
-    try:
-        return json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):
-        return float("inf")
 
 
 class TensorBoard:
@@ -154,7 +161,7 @@ class WeightsAndBiases:
         import wandb
 
         remembered = folder.path / "wandb-id.txt"
-        identity = remembered.read_text().strip() if remembered.exists() else secrets.token_hex(4)
+        identity = known_identity(folder, remembered) or secrets.token_hex(4)
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "rollax"),
             id=identity,
@@ -163,7 +170,7 @@ class WeightsAndBiases:
             dir=str(folder.path),
             resume="allow",
         )
-        write_text(remembered, identity + "\n")
+        folder.seals.write(remembered, identity + "\n")
         self.run.define_metric("step")
         self.run.define_metric("*", step_metric="step")
 
@@ -180,6 +187,20 @@ class WeightsAndBiases:
     def close(self, status: str) -> None:
         self.run.summary["status"] = status
         self.run.finish(exit_code=0 if status == "finished" else 1)
+
+
+def known_identity(folder: RunFolder, path: Path) -> str:
+    """Under which a run was logged so far; a file that is damaged is set aside, and tells none."""
+    if not kind_of(path):
+        return ""
+    try:
+        identity = read_text(path, most=1_000).strip()
+        if not folder.as_written(path) or not re.fullmatch(r"[\w-]{1,64}", identity, re.ASCII):
+            raise CheckpointError(f"{path} is damaged")
+    except CheckpointError as error:
+        folder.put_aside(path, f"{error}; a new run of Weights & Biases begins")
+        return ""
+    return identity
 
 
 def means(rows: list[Row]) -> list[Row]:

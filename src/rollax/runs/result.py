@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +15,16 @@ import numpy as np
 
 from rollax.agents.base import Agent, AgentDecider, Learner
 from rollax.envs.protocol import Envs, play_envs
-from rollax.errors import CheckpointError, ConfigError, Interrupted, Preempted
+from rollax.errors import CheckpointError, ConfigError, Interrupted, NewerFormatError, Preempted, warn
 from rollax.experiment.experiment import Experiment, population, with_values
-from rollax.experiment.tree import leaves
+from rollax.experiment.looking import looked_at
+from rollax.experiment.tree import leaves, to_json
 from rollax.programs.plan import Plan, make_plan
 from rollax.programs.streams import play_keys
 from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder
-from rollax.runs.tables import evaluation_rows
+from rollax.runs.resuming import check_origin
+from rollax.runs.tables import bare_summary, evaluation_rows
 from rollax.types import Carry, Observation, Params
 
 EVALUATION_EPSILON = ("choices", "evaluation_epsilon")  # where agents with a random share have it
@@ -109,35 +112,61 @@ class Result:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """What summary.json holds: how the run went, member by member."""
-        return RunFolder(self.run_dir).read_summary()
+        """What summary.json holds: how the run went, member by member.
+
+        Where it is damaged, that is said, and only what the other files tell is there.
+        """
+        members = population(self.description)
+        try:
+            summary = self.folder.read_summary()
+            if len(summary["members"]) != len(members):
+                raise CheckpointError(f"{self.folder.summary} is of another run")
+        except NewerFormatError:
+            raise
+        except CheckpointError as error:
+            warn(f"{error}; what it said is left out")
+            tables = [self.folder.read_table(path)[0] for path in (self.folder.evaluations, self.folder.metrics)]
+            return bare_summary(members, *tables)
+        return summary
+
+    @cached_property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.run_dir)
 
     @cached_property
     def experiment(self) -> Experiment:
         """What was run, from config.json.  Raises ConfigError where it names modules that are not trusted."""
-        return RunFolder(self.run_dir).read_experiment(trust=self.trust)
+        return self.folder.read_experiment(trust=self.trust)
 
     @cached_property
     def description(self) -> Experiment:
         """The same for looking only: nothing is imported, and plain data stands in for what is of the user's own."""
-        return RunFolder(self.run_dir).read_description()
+        return self.folder.read_description()
 
     @cached_property
     def curves(self) -> dict[str, np.ndarray]:
         """The columns of metrics.csv as arrays `[members, rows]`; what is empty there is NaN here."""
-        return read_columns(RunFolder(self.run_dir).metrics, len(population(self.description)))
+        rows, problem = self.folder.read_table(self.folder.metrics)
+        if problem and not rows:
+            raise CheckpointError(problem)
+        if problem:
+            warn(f"{problem}; the others are left out")
+        return in_columns(rows, len(population(self.description)))
 
     @cached_property
     def evaluations(self) -> dict[str, np.ndarray]:
         """The columns of evaluations.csv, likewise."""
-        return read_columns(RunFolder(self.run_dir).evaluations, len(population(self.description)))
+        rows, problem = self.folder.read_table(self.folder.evaluations)
+        if problem:
+            warn(f"{problem}; the others are left out")
+        return in_columns(rows, len(population(self.description)))
 
     def policy(self, member: int = 0, *, best: bool = False) -> Policy:
         """The policy of one member: of its last weights, or of those of its best evaluation."""
         plan = make_plan(self.experiment)
         if not 0 <= member < len(plan.members):
             raise ConfigError(f"member={member} must be in [0, {len(plan.members) - 1}]")
-        path, _ = existing_checkpoint(RunFolder(self.run_dir))
+        path, _ = existing_checkpoint(self.folder, self.experiment)
         params = stored_params(path, plan.shapes()[0].learner.params, best=best)
         return policy_of(plan, jax.tree.map(lambda leaf: leaf[member], params), member)
 
@@ -179,7 +208,7 @@ def evaluate_run(
     elif epsilon:
         raise ConfigError(f"epsilon={epsilon} does not go with {experiment.agent}, which has no random share")
     plan = make_plan(with_values(experiment, values))
-    path, meta = existing_checkpoint(folder)
+    path, meta = existing_checkpoint(folder, experiment)
     params = stored_params(path, plan.shapes()[0].learner.params, best=best)
     agent = plan.program.agent
 
@@ -202,10 +231,14 @@ def policy_of(plan: Plan, params: Params, member: int) -> Policy:
     return Policy(agent, agent.with_weights(learner, params), plan.program.task)
 
 
-def existing_checkpoint(folder: RunFolder) -> tuple[Path, dict[str, Any]]:
+def existing_checkpoint(
+    folder: RunFolder, experiment: Experiment, read: Callable[[Any], Experiment] | None = None
+) -> tuple[Path, dict[str, Any]]:
+    """The newest good checkpoint of an experiment.  CheckpointError where there is none, or where it is another's."""
     path, meta = folder.newest_good_checkpoint()
     if path is None:
         raise CheckpointError(f"{folder.path} has no checkpoint yet")
+    check_origin(path, meta, to_json(experiment), read)
     return path, meta
 
 
@@ -224,10 +257,11 @@ def stored_params(path: Path, like: Params, *, best: bool) -> Params:
 def starting_weights(run_dir: str, members: int, like: Params) -> Params:
     """The best weights of another run: member by member, or those of its only member for all."""
     folder = RunFolder(run_dir)
-    theirs = len(population(folder.read_description()))
+    described = folder.read_description()
+    theirs = len(population(described))
     if theirs not in (1, members):
         raise ConfigError(f"init_from={run_dir} has {theirs} members; it needs 1 or {members}")
-    path, _ = existing_checkpoint(folder)
+    path, _ = existing_checkpoint(folder, described, looked_at)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((theirs, *leaf.shape[1:]), leaf.dtype), like)
     params = stored_params(path, shapes, best=True)
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
@@ -235,9 +269,8 @@ def starting_weights(run_dir: str, members: int, like: Params) -> Params:
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (members, *leaf.shape[1:])), params)
 
 
-def read_columns(path: Path, members: int) -> dict[str, np.ndarray]:
-    """A table with a column `member` as arrays `[members, rows]`, padded with NaN where a member stopped early."""
-    rows = RunFolder(path.parent).read_table(path)
+def in_columns(rows: list[dict[str, str]], members: int) -> dict[str, np.ndarray]:
+    """Rows with a column `member` as arrays `[members, rows]`, padded with NaN where a member stopped early."""
     if not rows:
         return {}
     own = [[row for row in rows if row["member"] == str(member)] for member in range(members)]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rollax import __version__
 from rollax.errors import CheckpointError, ConfigError, NewerFormatError
+from rollax.experiment.experiment import Experiment
 from rollax.experiment.looking import modules_in
 from rollax.experiment.tree import differences, leaves, to_json
 from rollax.programs import cluster
@@ -69,16 +71,24 @@ def check_version(path: Path, meta: dict[str, Any], folder: RunFolder) -> None:
         )
 
 
-def check_origin(path: Path, meta: dict[str, Any], config: dict[str, Any]) -> None:
+def check_origin(
+    path: Path, meta: dict[str, Any], config: dict[str, Any], read: Callable[[Any], Experiment] | None = None
+) -> None:
     """Refuses the checkpoint of another experiment and names what differs.
 
     A field that was not yet there when the checkpoint was written has its usual value, as it has in `config.json`.
-    The modules that `config.json` names are trusted by now; others are not imported.
+    The modules that `config.json` names are trusted by now; others are not imported, and with `read`, such as
+    `looked_at`, none is.
     """
+    if "config" not in meta:
+        raise CheckpointError(f"{path} does not say which experiment it is of")
     strange = modules_in(meta["config"]).keys() - modules_in(config).keys()
     if strange:
         raise CheckpointError(f"{path} is of another experiment: config.json does not name its module {min(strange)}")
-    recorded = experiment_in(meta["config"], path, trust=True)
+    try:
+        recorded = read(meta["config"]) if read else experiment_in(meta["config"], path, trust=True)
+    except ConfigError as error:
+        raise CheckpointError(f"{path / checkpoint.META}: {error.problems[0]}") from error
     free = {".".join(leaf.path) for leaf in leaves(recorded) if leaf.about.resumable}
     differ = [line for line in differences(to_json(recorded), config) if line.split(":")[0] not in free]
     if differ:

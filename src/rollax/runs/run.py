@@ -18,15 +18,16 @@ from rollax.experiment.experiment import Experiment
 from rollax.experiment.tree import to_json
 from rollax.programs import cluster
 from rollax.programs.agreement import check_agreement, check_weights
+from rollax.programs.budget import check_compiled, check_memory
 from rollax.programs.debugging import NO_DEBUG, Debug
 from rollax.programs.evaluate import Best
 from rollax.programs.machine import memory_size, use_compile_cache
-from rollax.programs.plan import Plan, check_memory, make_plan
+from rollax.programs.plan import Plan, make_plan
 from rollax.programs.program import Running
 from rollax.runs import checkpoint, tables
 from rollax.runs.console import Console
 from rollax.runs.evaluating import evaluate, evaluation_owed
-from rollax.runs.files import EVALUATION_COLUMNS, Table
+from rollax.runs.files import EVALUATION_COLUMNS
 from rollax.runs.folder import Lock, RunFolder, unused_folder
 from rollax.runs.loggers import Loggers, OnRows
 from rollax.runs.loggers import problems as loggers_missing
@@ -92,6 +93,7 @@ def resume(
     steps: int | None = None,
     *,
     devices: int | None = None,
+    max_memory: str | None = None,
     restart: bool = False,
     quiet: bool = False,
     compile_cache: bool = True,
@@ -110,10 +112,12 @@ def resume(
     folder.read_config()
     with Lock(folder):
         experiment = folder.read_experiment(trust=trust)
+        folder.repair()
         ended = folder.outcome()
         if ended and not restart and (steps is None or steps <= experiment.steps):
             console.say(f"The run in {folder.path} has {ended['status']} at step {ended['total_steps']:,}.")
             show_members(console, ended)
+            folder.look_at_tables()
             return Result(folder.path, 0 if ended["status"] == "finished" else NumericError.exit_code, trust=True)
         if compile_cache:
             use_compile_cache()
@@ -125,6 +129,8 @@ def resume(
             raise ConfigError(f"steps={steps} lies behind the run, which is at step {reached}")
         if devices is not None:
             experiment = replace(experiment, loop=replace(experiment.loop, devices=devices))
+        if max_memory is not None:
+            experiment = replace(experiment, loop=replace(experiment.loop, max_memory=max_memory))
         experiment = replace(experiment, steps=steps or experiment.steps)
         check_agreement(to_json(experiment))
         plan = make_plan(experiment, reached)
@@ -154,13 +160,14 @@ def drive(
         remember(config)
         folder.write_config(config)
         record = plan.experiment.record
+        folder.recorded = meta.get("tables", {})
         grids = (record.log_steps, record.eval_steps) if plan.program.on_grid else (1, 1)
         session = Session(
             plan=plan,
             folder=folder,
             console=console,
-            metrics=Table(folder.metrics, tables.metric_columns(plan), step, grids[0], last, folder.writes),
-            evaluations=Table(folder.evaluations, EVALUATION_COLUMNS, step, grids[1], last, folder.writes),
+            metrics=folder.table(folder.metrics, tables.metric_columns(plan), step, grids[0], last),
+            evaluations=folder.table(folder.evaluations, EVALUATION_COLUMNS, step, grids[1], last),
             loggers=Loggers(record.log_to, folder, config, step, on_rows),
             times=Times(**meta.get("times", {})),
             saved_step=step,
@@ -195,6 +202,7 @@ class Reached(NamedTuple):
 def compile_run(session: Session) -> Running:
     plan = session.plan
     running = plan.program.compile(plan.keys, plan.hparams)
+    check_compiled(plan, running.memory_bytes)
     session.times.compile_seconds += running.compile_seconds
     session.memory_bytes = running.memory_bytes
     session.console.say(
@@ -300,6 +308,7 @@ def save(session: Session, state: Any, best: Best, step: int) -> None:
     session.evaluations.write()
     times = replace(session.times, wall_seconds=session.wall())
     meta = {"rollax": __version__, "step": step, "config": to_json(plan.experiment), "times": asdict(times)}
+    meta["tables"] = session.recorded()
     session.folder.save_checkpoint(step, {"train": state, "best": best}, meta, plan.experiment.record.keep_checkpoints)
     session.saved_step = step
     write_summary(session, "running", step, None)

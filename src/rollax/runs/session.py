@@ -58,6 +58,12 @@ class Session:
     def wall(self) -> float:
         return self.times.wall_seconds + time.perf_counter() - self.started
 
+    def recorded(self) -> dict[str, Any]:
+        """What the tables hold by now, for a checkpoint: rows that change later are known by it."""
+        tables = [self.metrics, self.evaluations]
+        own = {one.path.name: {"header": one.lines[0], "rows": one.digests} for one in tables}
+        return own | self.loggers.recorded()
+
     def add_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Rows of metrics.csv, for everyone who wants them."""
         self.metrics.add(rows)
@@ -200,7 +206,16 @@ def tell_concerns(session: Session, rows: list[dict[str, Any]]) -> None:
 def write_summary(session: Session, status: str, step: int, params: Any) -> dict[str, Any]:
     """Writes summary.json and returns what is in it; `params` are the weights, or None before there are any."""
     times = asdict(replace(session.times, wall_seconds=session.wall()))
-    arguments = (session.plan, session.folder, status, step, times, session.memory_bytes, params, session.failed)
+    arguments = (
+        session.plan,
+        session.evaluations.rows(),
+        status,
+        step,
+        times,
+        session.memory_bytes,
+        params,
+        session.failed,
+    )
     summary = tables.summarize(*arguments)
     session.folder.write_summary(summary)
     return summary

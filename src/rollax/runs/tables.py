@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from rollax.experiment.experiment import Member
 from rollax.programs.evaluate import Evaluation
 from rollax.programs.loop import WINDOW_COLUMNS, Health
 from rollax.programs.machine import device_name, versions
@@ -15,7 +17,7 @@ from rollax.programs.plan import Plan
 from rollax.programs.program import Chunk
 from rollax.runs.checkpoint import params_sha256
 from rollax.runs.files import METRIC_COLUMNS
-from rollax.runs.folder import RunFolder
+from rollax.runs.reader import FORMAT
 from rollax.tracing import fetch
 
 
@@ -100,7 +102,7 @@ def episode_statistics(returns: np.ndarray, lengths: np.ndarray, truncated: np.n
 
 def summarize(
     plan: Plan,
-    folder: RunFolder,
+    evaluations: list[dict[str, str]],
     status: str,
     step: int,
     times: dict[str, float],
@@ -109,7 +111,7 @@ def summarize(
     failed: dict[int, dict[str, Any]],
 ) -> dict[str, Any]:
     """The content of summary.json.  `params` are the weights of all members, or None before there are any."""
-    last = {int(row["member"]): row for row in folder.read_table(folder.evaluations)}
+    last = {int(row["member"]): row for row in evaluations}
     members = []
     for member, (seed, hparams) in enumerate(plan.members):
         row = last.get(member, {}) if member not in failed else {}
@@ -129,6 +131,7 @@ def summarize(
         members.append(entry)
     train_seconds = times["train_seconds"]
     return {
+        "format": FORMAT,
         "status": status,
         "agent": plan.experiment.agent,
         "env": plan.experiment.env,
@@ -141,6 +144,29 @@ def summarize(
         **({"protocol": plan.protocol} if plan.protocol else {}),
         "members": members,
     }
+
+
+def bare_summary(
+    members: Sequence[Member], evaluations: list[dict[str, str]], metrics: list[dict[str, str]]
+) -> dict[str, Any]:
+    """What the other files of a run still tell where its summary is damaged."""
+    last = {row["member"]: row for row in evaluations}
+    own = [
+        {
+            "member": number,
+            "seed": member.seed,
+            "hparams": member.hparams,
+            "status": "unknown",
+            "eval_return_mean": _finite(last.get(str(number), {}).get("return_mean")),
+            "eval_return_std": _finite(last.get(str(number), {}).get("return_std")),
+            "params_sha256": None,
+        }
+        for number, member in enumerate(members)
+    ]
+    seconds = dict.fromkeys(("wall_seconds", "compile_seconds", "train_seconds"), 0.0)
+    steps = max((int(row["step"]) for row in metrics), default=0)
+    beside = {"steps_per_second": None, "device": "unknown", "versions": {}}
+    return {"status": "unknown", "total_steps": steps, **seconds, **beside, "members": own}
 
 
 def protocol_line(protocol: dict[str, Any]) -> str:

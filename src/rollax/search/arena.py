@@ -18,9 +18,10 @@ import numpy as np
 
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, Member
+from rollax.programs.budget import check_memory
 from rollax.programs.learners import keys_and_hparams
 from rollax.programs.loop import TrainState
-from rollax.programs.plan import Plan, check_memory, make_plan
+from rollax.programs.plan import Plan, make_plan
 from rollax.programs.program import population_axes
 from rollax.runs import checkpoint
 from rollax.tracing import fetch

@@ -10,12 +10,11 @@ import jax
 from rollax.errors import RollaxError
 from rollax.experiment.experiment import Experiment, with_values
 from rollax.experiment.tree import leaves
+from rollax.programs.budget import need_of
 from rollax.programs.evaluate import Best
 from rollax.programs.loop import TrainState, leaf_name
 from rollax.programs.plan import Plan, make_plan
 from rollax.programs.program import nbytes
-
-GRADIENTS = 2  # copies of the weights that a gradient step makes beside them
 
 
 class Part(NamedTuple):
@@ -52,31 +51,13 @@ def outline(arrays: list[Any]) -> str:
     return f"{len(arrays)} arrays"
 
 
-def temporary_parts(plan: Plan, state: TrainState) -> list[Part]:
-    """What an iteration needs beside the state, estimated: the rollout, a batch, its activations, and gradients.
-
-    The compiler may need less, as it fuses operations, or more, as it copies, and for convolutions, whose activations
-    are not counted; `--measure` asks it.
-    """
-    loop, members = plan.program.loop, len(plan.members)
-    if not plan.program.searchable:
-        return []
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state.learner, state.envs))
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    shards = plan.grid.data
-    rollout = 0
-    if shards == 1:
-        _, collected, _ = jax.eval_shape(loop.collect, *one, key)
-        rollout = nbytes(collected) * members
-    observation = nbytes(loop.task.observation)
-    rows = plan.experiment.choices.rows_of_an_update(plan.program.agent.spec)
-    widths = sum(leaf.shape[-1] for leaf in jax.tree.leaves(one[0].params) if leaf.ndim == 1)
-    parts = [
-        Part("rollout", f"{loop.rollout_length} x {loop.num_envs} steps", rollout),
-        Part("a batch and its activations", f"{rows} rows", members * rows * (2 * observation + 4 * 2 * widths)),
-        Part("gradients", f"{GRADIENTS} x the weights", GRADIENTS * nbytes(state.learner.params)),
-    ]
-    return [part for part in parts if part.bytes]
+def temporary_parts(plan: Plan) -> list[Part]:
+    """What each program needs beside the state, of which one runs at a time; estimated before it is compiled."""
+    kinds = {"advance": "learning", "evaluate": f"{plan.experiment.record.eval_episodes:,} episodes"}
+    temporary = plan.program.temporary_bytes(plan.keys, plan.hparams)
+    parts = [Part(name, kinds[name], count) for name, count in temporary.items()]
+    other = plan.program.other_bytes()
+    return [*parts, Part("other processes", "actors and replay", other)] if other else parts
 
 
 class Driver(NamedTuple):
@@ -106,9 +87,9 @@ def with_doubled(experiment: Experiment, name: str, value: Any) -> Experiment:
 
 
 def total_bytes(plan: Plan) -> int:
-    """State and estimated temporaries."""
-    shapes = plan.shapes()
-    return nbytes(shapes) + sum(part.bytes for part in temporary_parts(plan, shapes[0]))
+    """All of a run, as it is compared with what is free."""
+    need = need_of(plan)
+    return need.near + need.elsewhere
 
 
 def count_of(part: Part) -> int:

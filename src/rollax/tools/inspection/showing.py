@@ -6,7 +6,8 @@ import json
 from contextlib import closing
 from typing import Any, Literal
 
-from rollax.programs.machine import available_bytes, device_name, memory_size
+from rollax.programs.budget import free_for
+from rollax.programs.machine import device_name, memory_size
 from rollax.programs.plan import Plan
 from rollax.programs.program import nbytes
 from rollax.runs.console import table
@@ -114,7 +115,7 @@ def summary(plan: Plan, found: dict[str, Any]) -> str:
 def needs(plan: Plan, measure: bool) -> dict[str, Any]:
     """What a run would need; with `measure`, what XLA says of it as well."""
     shapes, schedule, every = plan.shapes(), plan.schedule, plan.schedule.evaluation
-    state, temporary = memory.state_parts(*shapes), memory.temporary_parts(plan, shapes[0])
+    state, temporary = memory.state_parts(*shapes), memory.temporary_parts(plan)
     found: dict[str, Any] = {
         "agent": plan.experiment.agent,
         "env": plan.experiment.env,
@@ -127,8 +128,8 @@ def needs(plan: Plan, measure: bool) -> dict[str, Any]:
         "state": [part._asdict() for part in state],
         "temporary": [part._asdict() for part in temporary],
         "state_bytes": sum(part.bytes for part in state),
-        "temporary_bytes": sum(part.bytes for part in temporary),
-        "free_bytes": available_bytes(),
+        "temporary_bytes": memory.total_bytes(plan) - sum(part.bytes for part in state),
+        "free_bytes": min(free_for(plan.experiment)),
         "drivers": [driver._asdict() for driver in memory.drivers(plan)[:3]],
     }
     if measure:
@@ -154,10 +155,10 @@ def needs_text(plan: Plan, found: dict[str, Any]) -> str:
     rest = sum(part["bytes"] for part in large if part["bytes"] < 1_000)
     lines.append(table(["part", "arrays", "bytes"], [*rows, ["the rest", "", memory_size(rest)]]))
     if found["temporary"]:
-        lines += ["", "Beside it in an iteration, estimated (without convolutions):"]
+        lines += ["", "Beside it while a program runs, estimated:"]
         rows = [[part["name"], part["outline"], memory_size(part["bytes"])] for part in found["temporary"]]
         lines.append(table(["part", "", "bytes"], rows))
-    lines += ["", f"Together {memory_size(whole)}; {memory_size(found['free_bytes'])} are free."]
+    lines += ["", f"Together {memory_size(whole)}; {memory_size(found['free_bytes'])} may be taken."]
     if "measured_bytes" in found:
         measured, beside = found["measured_bytes"], memory_size(found["measured_temporary_bytes"])
         lines.append(
