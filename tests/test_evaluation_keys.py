@@ -92,7 +92,9 @@ def test_evaluations_outside_jax_have_keys_of_their_own_too():
 
 
 def test_evaluations_with_actors_have_keys_of_their_own_too():
-    plan = make_plan(make_experiment("apex", preset="none", num_envs=4, hidden=(8,), capacity=400, actors=2))
+    plan = make_plan(
+        make_experiment("apex", preset="none", num_envs=4, hidden=(8,), capacity=400, warm_up_steps=80, actors=2)
+    )
     running = plan.program.compile(plan.keys, plan.hparams)
     state, best = running.begin(plan.keys, plan.hparams)
     zero, nothing = jnp.int32(0), cast(Any, None)
