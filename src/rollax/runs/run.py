@@ -13,6 +13,7 @@ import jax
 
 from rollax import __version__
 from rollax.blame import users_line
+from rollax.envs.check import check_before_training
 from rollax.errors import ConfigError, NumericError, ResourceError
 from rollax.experiment.experiment import Experiment
 from rollax.experiment.tree import to_json
@@ -71,6 +72,7 @@ def train(
     check_agreement(to_json(experiment), debug=debug.plain())
     plan = make_plan(experiment, debug=debug)
     check_memory(plan)
+    check_before_training(plan.program.task, experiment.env)
     if missing := loggers_missing(experiment.record.log_to):
         raise ConfigError(missing)
     if experiment.init_from:
