@@ -57,14 +57,16 @@ class Frames:
 
 
 class HostFrames:
-    """The same outside JAX.  It may break at its `breaks`-th step: raise, or hang."""
+    """The same outside JAX.  It may break at its `breaks`-th step: raise, or hang; or lose environments at some."""
 
-    def __init__(self, count: int, world: Frames, breaks: int = -1, how: str = "raise"):
+    def __init__(self, count: int, world: Frames, breaks: int = -1, how: str = "raise", loses: Any = None):
         self.count, self.world, self.breaks, self.how, self.steps = count, world, breaks, how, 0
+        self.loses: dict[int, tuple[int, ...]] = loses or {}
+        self.episode = np.zeros(count, int)
 
     def reset(self, seeds):
         assert len(seeds) == self.count
-        self.time, self.episode = np.zeros(self.count, int), np.zeros(self.count, int)
+        self.time, self.episode = np.zeros(self.count, int), self.episode + (self.steps > 0)
         return self.shown()
 
     def shown(self):
@@ -83,8 +85,13 @@ class HostFrames:
         last, ended = self.shown(), self.time >= self.world.episode_length
         self.time, self.episode = np.where(ended, 0, self.time), self.episode + ended
         never = np.zeros(self.count, bool)
+        lost = None
+        if self.steps in self.loses:
+            lost = np.isin(np.arange(self.count), self.loses[self.steps])
+            self.time, self.episode = np.where(lost, 0, self.time), self.episode + (lost & ~ended)
+            reward, ended = np.where(lost, 0, reward).astype(np.float32), ended & ~lost
         ends = (never, ended) if self.world.truncates else (ended, never)
-        return HostStep(self.shown(), reward, *ends, ended, last if ended.any() else None)
+        return HostStep(self.shown(), reward, *ends, ended, last if ended.any() else None, lost)
 
     def close(self):
         pass

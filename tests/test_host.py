@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -112,10 +113,54 @@ def test_an_environment_that_breaks_ends_the_run_in_time(how, seconds, told):
     keys, hparams = seed_keys(0), stack_hparams(1, "pqn")
     running = program.compile(keys, hparams)
     state, _ = running.begin(keys, hparams)
-    with pytest.raises(EnvError, match=f"Frames .*{told}"):
+    with pytest.raises(EnvError, match=f"Frames.*{told}"):
         running.advance_to(state, 50)
     still = {thread.name for thread in threading.enumerate()}
     assert how == "raise" or "stepper of Frames" in still, "the run has not waited for what hangs"
+
+
+LOSSES = {
+    "once": {21: (2,)},
+    "at first": {1: (0,)},
+    "twice": {20: (1,), 22: (0, 3)},
+    "often": {9: (1,), 23: (1,), 40: (1,)},
+}
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("losses", LOSSES)
+def test_a_lost_episode_leaves_no_step_that_never_was(losses, overlap):
+    """Every window of the ring leads to the step after it in its own episode, whichever environments were lost."""
+    loses, num_envs, length, stack = LOSSES[losses], 4, 4, 3
+    task = host_task(Frames(episode_length=7), interval=7, loses=loses)
+    config = small("double", gradient_steps=1)
+    program: Any = host_program(task, config, num_envs, length, overlap=overlap)
+    keys, hparams = seed_keys(0), stack_hparams(1, "double")
+    running = program.compile(keys, hparams)
+    state, _ = running.begin(keys, hparams)
+    state, rows = running.repeat(state, jnp.int32(12), LOG, learn=False)
+    running.close()
+    ring, memory = program.agent.buffer.ring, jax.tree.map(lambda x: x if x.ndim == 0 else x[0], state.memory)
+    oldest, starts = (int(x) for x in ring.window_starts(memory))
+    env, time = (x.reshape(-1) for x in np.meshgrid(np.arange(num_envs), np.arange(oldest, oldest + starts)))
+    batch = jax.jit(lambda memory: ring.windows(memory, jnp.asarray(env), jnp.asarray(time), 0.9))(memory)
+    now, then = (np.asarray(obs.features)[..., -1].astype(int) for obs in (batch.obs, batch.next_obs))
+    assert stack == batch.obs.features.shape[-1]
+    np.testing.assert_array_equal(then[:, 0, 0], now[:, 0, 0] + 1)  # the step
+    np.testing.assert_array_equal(then[:, 0, 1], now[:, 0, 1])  # the episode
+    assert len({tuple(frame.reshape(-1)) for frame in now}) > 10
+    lost = sum(map(len, loses.values()))
+    assert running.discarded == (lost if losses != "twice" else lost + num_envs)
+    assert (rows[:, 0, 2] == 7 * rows[:, 0, 0]).all(), "no lost episode is counted"
+
+
+def test_a_lost_episode_is_played_again_in_an_evaluation():
+    program = host_program(host_task(Frames(), loses={3: (1,)}), small("pqn"), 4, 8)
+    keys, hparams = seed_keys(0), stack_hparams(1, "pqn")
+    learner = jax.jit(program.init)(keys, hparams)[0].learner
+    result = program.play(learner, keys)
+    np.testing.assert_array_equal(result.lengths, 5)
+    assert result.truncated.all()
 
 
 def test_evaluations_count_each_environment_once():

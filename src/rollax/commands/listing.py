@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from rollax.commands.flags import Processes, parse
-from rollax.settings import COUNT, setting
+from rollax.errors import ConfigError
+from rollax.settings import COUNT, NOT_NEGATIVE, setting
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,29 @@ def list_command(arguments: list[str]) -> int:
 class CheckEnv:
     name: Annotated[str, tyro.conf.Positional] = setting(help="The environment's name, or package.module:function.")
     steps: int = setting(200, "Number of random steps to take.", limit=COUNT)
+    vectorization: Literal["", "sync", "async"] = setting(
+        "", "For an environment of Gymnasium: one after the other, or each in a process of its own."
+    )
+    env_seconds: float = setting(
+        0.0, "Seconds that a step outside JAX may take; 0 for as long as in a run.", limit=NOT_NEGATIVE
+    )
 
 
 def check_env_command(arguments: list[str]) -> int:
     options = parse(CheckEnv, arguments, "rollax check-env", "See whether an environment keeps to the protocol.")
     from rollax.envs.check import check_environment
+    from rollax.envs.registry import world_of
 
-    for line in check_environment(options.name, options.steps):
+    world = world_of(options.name)
+    asked = {"vectorization": options.vectorization, "env_seconds": options.env_seconds}
+    fields = {item.name for item in dataclasses.fields(world)}
+    if wrong := [name for name, value in asked.items() if value and name not in fields]:
+        raise ConfigError(f"{wrong[0]} does not go with {options.name}; leave it out")
+    changes: dict[str, Any] = {name: value for name, value in asked.items() if value}
+    if "env_restarts" in fields:
+        changes["env_restarts"] = 0  # what breaks is to be seen
+    world = dataclasses.replace(world, **changes)
+    for line in check_environment(options.name, options.steps, world):
         print(line)
     return 0
 

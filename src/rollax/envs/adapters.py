@@ -14,6 +14,9 @@ from rollax.envs.protocol import Task
 from rollax.errors import EnvError
 from rollax.types import Array, Box, Discrete, Key, Observation, Space, count_of
 
+# Which of so many values of `step` must be numbers.
+RETURNED = {5: ("", "", "reward", "done"), 6: ("", "", "reward", "terminated", "truncated")}
+
 
 @dataclass(frozen=True)
 class FiveValues:
@@ -56,9 +59,11 @@ def to_task(env: Any, params: Any, name: str) -> Task:
     Raises EnvError with all that breaks the protocol.
     """
     space = _action_space(env, params, name)
-    one_hot, interval = _one_hot(env, params, name), _truncation_interval(env, params)
+    one_hot, interval = _one_hot(env, params, name), _truncation_interval(env, params, name)
     key = jax.eval_shape(lambda: jax.random.key(0))
     raw, state = _expect(name, "reset", 2, lambda: env.reset, key, params)
+    if not jax.tree.leaves(raw):
+        raise EnvError(f"{name}: reset must return an observation of at least one array, not {_outline(raw)}")
     players = int(getattr(env, "players", 0))
     alone = (players,) if players else ()
     if isinstance(space, Box):
@@ -66,6 +71,7 @@ def to_task(env: Any, params: Any, name: str) -> Task:
     else:
         action = jax.ShapeDtypeStruct(alone, jnp.int32)
     stepped = _expect(name, "step", (5, 6), lambda: env.step, key, state, action, params)
+    named_flags = {"terminated": stepped[3], "truncated": stepped[4]} if len(stepped) == 6 else {"done": stepped[3]}
     if len(stepped) == 5:
         env = FiveValues(env)
         stepped = _expect(name, "step", 6, lambda: env.step, key, state, action, params)
@@ -88,6 +94,7 @@ def to_task(env: Any, params: Any, name: str) -> Task:
             wanted = "one number for each player" if players and what == "reward" else "one number"
             fix = f"; take {what}.squeeze()" if _size(value) == 1 else ""
             problems.append(f"step must return {wanted} as {what}, not {_outline(value)}{fix}")
+    problems += kind_problems(reward, named_flags)
     costly = bool(getattr(env, "costly", False))
     in_turn = bool(getattr(env, "in_turn", False))
     stack = int(getattr(env, "stack", 1))
@@ -141,10 +148,25 @@ def _binary(env: Any) -> bool:
     return type(env).__module__.startswith("gymnax.environments.minatar.")
 
 
-def _truncation_interval(env: Any, params: Any) -> int:
+def kind_problems(reward: Any, flags: dict[str, Any]) -> list[str]:
+    """Which of what `step` returns is of a wrong kind, though it could be taken for the right one."""
+    problems = []
+    kind = getattr(reward, "dtype", np.dtype(np.float32))
+    if not jnp.issubdtype(kind, jnp.number) or jnp.issubdtype(kind, jnp.complexfloating):
+        problems.append(f"the reward is {kind}, not a number; take reward.astype(jnp.float32)")
+    for what, flag in flags.items():
+        if np.dtype(getattr(flag, "dtype", bool)).kind != "b":
+            problems.append(f"{what} is {flag.dtype}, not bool; compare, as in `{what} > 0`")
+    return problems
+
+
+def _truncation_interval(env: Any, params: Any, name: str) -> int:
     """What the environment promises, or the time limit of one of gymnax's own, which is exact."""
-    if hasattr(env, "truncation_interval"):
-        return max(1, int(env.truncation_interval))
+    promised = getattr(env, "truncation_interval", None)
+    if promised is not None:
+        if not isinstance(promised, (int, np.integer)) or promised < 1:
+            raise EnvError(f"{name}: truncation_interval must be a whole number of at least 1, and not {promised!r}")
+        return int(promised)
     limit = getattr(params, "max_steps_in_episode", None)
     theirs = type(env).__module__.startswith("gymnax.environments.") and hasattr(type(env), "is_truncated")
     inherited = theirs and type(env).is_truncated.__module__ == "gymnax.environments.environment"
@@ -153,12 +175,19 @@ def _truncation_interval(env: Any, params: Any) -> int:
 
 def _expect(name: str, method: str, counts: int | tuple[int, ...], find: Any, *arguments: Any) -> Any:
     """The shapes that a method of the environment returns, which must be so many."""
-    result = _shapes(name, method, lambda *args: find()(*args), *arguments)
     allowed = counts if isinstance(counts, tuple) else (counts,)
-    if not isinstance(result, tuple) or len(result) not in allowed:
-        count = len(result) if isinstance(result, tuple) else 1
-        raise EnvError(f"{name}: {method} must return {' or '.join(map(str, allowed))} values; it returns {count}")
-    return result
+
+    def examined(*args: Any) -> tuple:
+        result = find()(*args)
+        if not isinstance(result, tuple) or len(result) not in allowed:
+            count = str(len(result)) if isinstance(result, tuple) else f"{result!r:.60}"
+            raise EnvError(f"{name}: {method} must return {' or '.join(map(str, allowed))} values; it returns {count}")
+        for what, value in zip(RETURNED.get(len(result), ()), result, strict=False):
+            if what and (value is None or isinstance(value, (str, bytes))):
+                raise EnvError(f"{name}: {method} must return one number as {what}, not {value!r:.60}")
+        return result
+
+    return _shapes(name, method, examined, *arguments)
 
 
 def _shapes(name: str, method: str, function: Any, *arguments: Any) -> Any:

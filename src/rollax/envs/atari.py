@@ -61,7 +61,11 @@ class Atari(EnvConfig):
         rare=True,
     )
     env_seconds: float = setting(
-        60.0, "Seconds that a step of the environments may take before the run is ended.", limit=POSITIVE, rare=True
+        60.0,
+        "Seconds that a step of the environments may take before the run is ended.",
+        limit=POSITIVE,
+        rare=True,
+        resumable=True,
     )
 
     def problems(self) -> list[str]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-import multiprocessing
-import signal
-import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
 import numpy as np
 
-from rollax.envs.host import HostStep, HostTask
+from rollax.envs.examined import PREFIX, Examined, Facts, Leaf, gymnasium_for, leaves_of, made, put, settle
+from rollax.envs.host import OPENING_SECONDS, HostEnvs, HostStep, HostTask, timed
+from rollax.envs.pool import STARTING_SECONDS, Pool, facts_in_a_process
 from rollax.envs.protocol import EnvConfig
-from rollax.errors import ConfigError, EnvError
-from rollax.extras import demand
+from rollax.errors import ConfigError
 from rollax.settings import COUNT_OR_NONE, POSITIVE, setting
 from rollax.types import Discrete, Observation
-
-PREFIX = "gymnasium:"
 
 
 @dataclass(frozen=True)
@@ -36,74 +32,117 @@ class GymnasiumWorld(EnvConfig):
         rare=True,
     )
     env_seconds: float = setting(
-        60.0, "Seconds that a step of the environments may take before the run is ended.", limit=POSITIVE, rare=True
+        60.0,
+        "Seconds that a step of the environments may take before the run is ended.",
+        limit=POSITIVE,
+        rare=True,
+        resumable=True,
+    )
+    env_restarts: int = setting(
+        3,
+        "Number of times that environments in processes of their own are restarted, in all, when one dies or hangs.",
+        limit=COUNT_OR_NONE,
+        rare=True,
+        resumable=True,
+        incidental=True,
+    )
+    check_space: bool = setting(
+        True, "End the run where an observation is outside the bounds of its observation_space.", rare=True
     )
 
     def task(self, name: str) -> HostTask:
-        gymnasium = _gymnasium(name)
+        gymnasium = gymnasium_for(name)
         if name.startswith(f"{PREFIX}ALE/"):
             raise ConfigError(f"env={name!r}: Atari's games have names of their own: {name.removeprefix(PREFIX)}")
-        single = _made(name, lambda: gymnasium.make(name.removeprefix(PREFIX)))
-        space, spec = single.action_space, single.spec
+        facts = self.facts(name)
+        space, seen = facts.action_space, facts.observation_space
         if not isinstance(space, gymnasium.spaces.Discrete):
             raise ConfigError(
                 f"env={name!r} has no discrete actions ({space}); an agent for continuous actions is still missing"
             )
-        seen, drawn = single.observation_space, single.metadata.get("render_modes", ())
-        single.close()
+        leaves = list(leaves_of(name, seen))
         states = int(seen.n) if isinstance(seen, gymnasium.spaces.Discrete) else 0
         if states:
             features: Any = jax.ShapeDtypeStruct((states,), np.float32)
         else:
-            features = jax.tree.map(_shape, _sample(name, seen))
+            features = tree_of(seen)([jax.ShapeDtypeStruct(leaf.shape, leaf.kept) for leaf in leaves])
+        apart = self.vectorization == "async"
+        # What a batch may take beside the step itself: each restart is a new process, and an environment made anew.
+        anew = STARTING_SECONDS + 2 * self.env_seconds + OPENING_SECONDS
         return HostTask(
             name=name,
-            open=lambda count: GymnasiumEnvs(name, count, self, int(space.start), seen if states else None),
+            open=lambda count: self.batch(name, count, facts, leaves),
             observation=Observation(features),
             action=Discrete(int(space.n)),
-            truncation_interval=self.least_time or max(1, spec.max_episode_steps or 1),
+            truncation_interval=self.least_time or max(1, facts.time_limit or 1),
             one_hot=states,
             seconds=self.env_seconds,
-            camera=(lambda: GymnasiumCamera(name, int(space.start))) if "rgb_array" in drawn else None,
-            pictures_per_second=int(single.metadata.get("render_fps", 30)),
+            patience=(1 + self.env_restarts) * anew if apart else 0.0,
+            camera=(lambda: GymnasiumCamera(name, int(space.start))) if "rgb_array" in facts.render_modes else None,
+            pictures_per_second=facts.render_fps,
         )
 
+    def facts(self, name: str) -> Facts:
+        """What the environment says of itself: one is made, where others will be, and closed."""
+        if self.vectorization == "async":
+            return facts_in_a_process(name, self.env_seconds)
+        limit = self.env_seconds + OPENING_SECONDS
+        single: Examined = timed(name, "make", limit, lambda: Examined(name))
+        facts = timed(name, "observation_space", limit, single.facts)
+        timed(name, "close", limit, single.close)
+        return facts
 
-class GymnasiumEnvs:
-    """A vector environment of Gymnasium."""
+    def batch(self, name: str, count: int, facts: Facts, leaves: list[Leaf]) -> HostEnvs:
+        tree, first = tree_of(facts.observation_space), int(facts.action_space.start)
+        if self.vectorization == "async":
+            arguments = (leaves, tree, first, self.env_seconds, self.env_restarts, self.check_space)
+            return Pool(name, count, *arguments)
+        return InTurn([Examined(name) for _ in range(count)], leaves, tree, first, self.check_space)
 
-    def __init__(self, name: str, count: int, world: GymnasiumWorld, first_action: int, states: Any):
-        gymnasium = _gymnasium(name)
-        self.first_action, self.states = first_action, states
-        makers = [functools.partial(_one, name.removeprefix(PREFIX))] * count
-        mode = gymnasium.vector.AutoresetMode.SAME_STEP
-        if world.vectorization == "async":
-            # A fork of a process with JAX's threads would hang.
-            vector = functools.partial(gymnasium.vector.AsyncVectorEnv, context="spawn")
-        else:
-            vector = gymnasium.vector.SyncVectorEnv
-        self.envs = _made(name, lambda: vector(makers, autoreset_mode=mode))
+
+class InTurn:
+    """Environments in this process, stepped one after the other."""
+
+    def __init__(self, envs: list[Examined], leaves: list[Leaf], tree: Callable, first_action: int, bounded: bool):
+        self.envs, self.leaves, self.tree = envs, leaves, tree
+        self.first_action, self.bounded = first_action, bounded
 
     def reset(self, seeds: np.ndarray) -> Any:
-        return self._copied(self.envs.reset(seed=[int(seed) for seed in seeds])[0])
+        shown = self.rows()
+        for number, env in enumerate(self.envs):
+            put(shown, number, env.reset(int(seeds[number])))
+        settle(self.leaves, shown, "reset", self.bounded)
+        return self.tree(shown)
 
     def step(self, action: np.ndarray) -> HostStep:
-        shown, reward, terminated, truncated, info = self.envs.step(action + self.first_action)
-        shown, ended, last = self._copied(shown), terminated | truncated, None
-        if ended.any():
-            last = jax.tree.map(np.copy, shown)
-            for number in np.flatnonzero(info["_final_obs"]):
-                own = self._copied(info["final_obs"][number])
-                jax.tree.map(lambda rows, row, at=number: rows.__setitem__(at, row), last, own)
-        return HostStep(shown, reward.astype(np.float32), terminated, truncated, ended, last)
+        shown, last, count = self.rows(), None, len(self.envs)
+        reward = np.zeros(count, np.float32)
+        terminated, truncated, ended = (np.zeros(count, bool) for _ in range(3))
+        actions = (action + self.first_action).tolist()
+        for number, env in enumerate(self.envs):
+            outcome = env.step(actions[number])
+            put(shown, number, outcome.shown)
+            reward[number] = outcome.reward
+            if outcome.last is not None:
+                last = self.rows() if last is None else last
+                put(last, number, outcome.last)
+                terminated[number], truncated[number], ended[number] = outcome.terminated, outcome.truncated, True
+        settle(self.leaves, shown, "step", self.bounded)
+        if last is not None:
+            ends = [rows[ended] for rows in last]
+            settle(self.leaves, ends, "step", self.bounded)
+            for rows, own in zip(last, ends, strict=True):
+                rows[ended] = own
+        return HostStep(
+            self.tree(shown), reward, terminated, truncated, ended, None if last is None else self.tree(last)
+        )
 
-    def _copied(self, shown: Any) -> Any:
-        if self.states is not None:
-            return np.array(shown, np.int32) - int(self.states.start)
-        return jax.tree.map(lambda x: np.array(x, _kept(np.asarray(x).dtype)), shown)
+    def rows(self) -> list[np.ndarray]:
+        return [np.zeros((len(self.envs), *leaf.shape), leaf.kept) for leaf in self.leaves]
 
     def close(self) -> None:
-        self.envs.close()
+        for env in self.envs:
+            env.close()
 
 
 class GymnasiumCamera:
@@ -111,7 +150,7 @@ class GymnasiumCamera:
 
     def __init__(self, name: str, first_action: int):
         self.name, self.first_action = name, first_action
-        self.env = _made(name, lambda: _gymnasium(name).make(name.removeprefix(PREFIX), render_mode="rgb_array"))
+        self.env = made(name, lambda: gymnasium_for(name).make(name.removeprefix(PREFIX), render_mode="rgb_array"))
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
         self.env.reset(seed=int(seeds[0]))
@@ -123,62 +162,22 @@ class GymnasiumCamera:
         return HostStep(self.picture(), np.array([reward], np.float32), *flags)
 
     def picture(self) -> np.ndarray:
-        return _made(self.name, self.env.render)[None]
+        return made(self.name, self.env.render)[None]
 
     def close(self) -> None:
         self.env.close()
 
 
-def _one(id_: str) -> Any:
-    """One environment, here or in a process of its own, whose end is for the run to decide."""
-    if multiprocessing.parent_process() is not None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import gymnasium
+def tree_of(space: Any) -> Callable[[list], Any]:
+    """From the arrays of an observation, in their order, to the observation."""
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return gymnasium.make(id_)
+    def outline(space: Any) -> Any:
+        inner = getattr(space, "spaces", None)
+        if inner is None:
+            return 0
+        keys = inner.keys() if hasattr(inner, "keys") else range(len(inner))
+        parts = {key: outline(inner[key]) for key in keys}
+        return parts if hasattr(inner, "keys") else tuple(parts.values())
 
-
-def _gymnasium(name: str) -> Any:
-    demand("gymnasium", f"env={name!r}")
-    import gymnasium
-
-    return gymnasium
-
-
-def _made(name: str, make: Any) -> Any:
-    """What `make` makes; one line for what is missing or unknown."""
-    gymnasium = _gymnasium(name)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of an old version, say: it was asked for by its id
-            return make()
-    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        raise ConfigError(f"env={name!r} needs what is not installed: {_line(error)}") from error
-    except gymnasium.error.Error as error:
-        raise ConfigError(f"env={name!r}: {_line(error)}") from error
-    except Exception as error:
-        raise EnvError(f"{name} cannot be made: {type(error).__name__}: {_line(error)}") from error
-
-
-def _line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-def _sample(name: str, space: Any) -> Any:
-    sample = space.sample()
-    kinds = {np.asarray(leaf).dtype.kind for leaf in jax.tree.leaves(sample)}
-    if not kinds <= set("biuf"):
-        raise ConfigError(f"env={name!r} shows {space}; rollax sees arrays of numbers, or several of them")
-    return sample
-
-
-def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
-    array = np.asarray(leaf)
-    return jax.ShapeDtypeStruct(array.shape, _kept(array.dtype))
-
-
-def _kept(dtype: np.dtype) -> np.dtype:
-    """As what numbers are kept: bytes and flags as they are, all else as float32."""
-    return dtype if dtype in (np.uint8, np.bool_) else np.dtype(np.float32)
+    structure = jax.tree.structure(outline(space))
+    return lambda leaves: jax.tree.unflatten(structure, leaves)

@@ -14,7 +14,7 @@ import numpy as np
 
 from rollax.blame import fails
 from rollax.envs.protocol import Envs
-from rollax.errors import EnvError, RollaxError
+from rollax.errors import EnvError, RollaxError, warn
 from rollax.types import Array, Carry, EnvSpec, Key, Observation, Space, count_of
 
 CLOSING_SECONDS = 5.0
@@ -30,6 +30,7 @@ class HostStep(NamedTuple):
     truncated: np.ndarray
     ended: np.ndarray  # whether an episode is over; a learner may be told earlier that nothing follows
     last: Any = None  # the true last observations of episodes that ended; anything elsewhere, None if none did
+    lost: np.ndarray | None = None  # which of them broke: it shows a new episode, and nothing is known of the step
 
 
 class HostEnvs(Protocol):
@@ -62,6 +63,7 @@ class HostTask:
     one_hot: int = 0  # what is shown is a number below this
     clip_rewards: bool = False  # a learner is told rewards cut to between -1 and 1
     seconds: float = 60.0  # in which a step must be done
+    patience: float = 0.0  # more of them, for a batch that keeps to `seconds` itself, and starts anew what does not
     protocol: tuple[tuple[str, Any], ...] = ()  # what a score of it depends on, by name
     camera: Callable[[], HostEnvs] | None = None  # makes one that plays the same and shows a picture in colours
     pictures_per_second: int = 30  # at which a film of it runs as it should
@@ -111,7 +113,8 @@ class HostTask:
         return np.clip(reward, -1.0, 1.0) if self.clip_rewards else reward
 
     def stepper(self, num_envs: int) -> Stepper:
-        return Stepper(self.name, lambda: self.open(num_envs), self.seconds, self.seconds + num_envs * OPENING_SECONDS)
+        seconds = self.seconds + self.patience
+        return Stepper(self.name, lambda: self.open(num_envs), seconds, seconds + num_envs * OPENING_SECONDS)
 
     def camera_stepper(self) -> Stepper:
         """One environment like the others that shows a picture in colours; there must be a camera."""
@@ -129,14 +132,19 @@ class Stepper:
         self.name, self.seconds, self.opening_seconds = name, seconds, opening_seconds
         self.asked: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.made, self.hangs = False, False
         # A thread that hangs must not keep the process from ending.
         self.thread = threading.Thread(target=self._work, args=(open_envs,), daemon=True, name=f"stepper of {name}")
         self.thread.start()
 
     def reset(self, seeds: np.ndarray) -> Any:
         """Starts all environments anew, the first time after making them; returns what they show."""
+        if not self.made:
+            self.asked.put(("make", None))
+            self.answer("make", self.opening_seconds)
+            self.made = True
         self.asked.put(("reset", seeds))
-        return self.answer(self.opening_seconds)
+        return self.answer("reset", self.opening_seconds)
 
     def submit(self, action: np.ndarray) -> None:
         """Begins a step; `result` waits for its end."""
@@ -144,34 +152,72 @@ class Stepper:
 
     def result(self) -> HostStep:
         """What the step that was begun last has come to."""
-        return self.answer(self.seconds)
+        return self.answer("step", self.seconds)
 
-    def answer(self, seconds: float) -> Any:
+    def answer(self, call: str, seconds: float) -> Any:
         try:
             answer = self.answers.get(timeout=seconds)
         except queue.Empty:
-            raise EnvError(
-                f"{self.name} has not answered for {seconds:g} s; if it is only slow, raise --env-seconds"
-            ) from None
-        if isinstance(answer, RollaxError):
-            raise answer
-        if isinstance(answer, BaseException):
-            raise EnvError(f"{self.name} {fails(answer)}") from answer
-        return answer
+            self.hangs = True
+            raise late(self.name, call, seconds) from None
+        return given(self.name, call, answer)
 
     def close(self) -> None:
-        """Ends the environments; one that hangs is left alone."""
+        """Ends the environments; one that hangs is left alone, and one that fails at it has done its work."""
         self.asked.put(None)
-        self.thread.join(timeout=CLOSING_SECONDS)
+        if self.hangs:
+            return
+        self.thread.join(timeout=2 * CLOSING_SECONDS)
+        if self.thread.is_alive():
+            warn(f"{late(self.name, 'close', 2 * CLOSING_SECONDS)}; it is left alone")
 
     def _work(self, open_envs: Callable[[], HostEnvs]) -> None:
         envs = None
         while (asked := self.asked.get()) is not None:
-            method, argument = asked
+            call, argument = asked
             try:
-                envs = envs or open_envs()
-                self.answers.put(getattr(envs, method)(argument))
+                if call == "make":
+                    envs = open_envs()
+                    self.answers.put(None)
+                else:
+                    self.answers.put(getattr(envs, call)(argument))
             except BaseException as error:  # whatever it is, it must reach who asked
                 self.answers.put(error)
         if envs is not None:
-            envs.close()
+            try:
+                envs.close()
+            except BaseException as error:
+                warn(f"{self.name}: close {fails(error)}; it is left alone")
+
+
+def timed(name: str, call: str, seconds: float, function: Callable[[], Any]) -> Any:
+    """What a function of an environment returns.  Raises EnvError for what it raises, or if it takes longer."""
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            answers.put(function())
+        except BaseException as error:
+            answers.put(error)
+
+    threading.Thread(target=work, daemon=True, name=f"{call} of {name}").start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise late(name, call, seconds) from None
+    return given(name, call, answer)
+
+
+def given(name: str, call: str, answer: Any) -> Any:
+    """An answer of an environment's.  Raises EnvError with its name for what it has raised."""
+    if isinstance(answer, EnvError) and name not in str(answer):
+        raise EnvError(f"{name}: {answer}") from answer
+    if isinstance(answer, RollaxError):
+        raise answer
+    if isinstance(answer, BaseException):
+        raise EnvError(f"{name}: {call} {fails(answer)}") from answer
+    return answer
+
+
+def late(name: str, call: str, seconds: float) -> EnvError:
+    return EnvError(f"{name} has not answered for {seconds:g} s in {call}; if it is only slow, raise --env-seconds")

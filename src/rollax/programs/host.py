@@ -22,10 +22,11 @@ from rollax.envs.host import HostStep, Stepper
 from rollax.envs.protocol import Envs
 from rollax.errors import EnvError
 from rollax.experiment.experiment import Experiment
+from rollax.programs.absorption import Absorption
 from rollax.programs.background import beside
 from rollax.programs.evaluate import Best, Evaluation, keep_best, nothing
 from rollax.programs.host_evaluate import HostEvaluator
-from rollax.programs.host_loop import HostLoop, HostRollout, by_member, shown_shapes, start, time_step_after
+from rollax.programs.host_loop import HostLoop, HostRollout, TimeStep, by_member, shown_shapes, start, time_step_after
 from rollax.programs.host_pieces import Pieces, make_pieces, predicted_bytes, slim
 from rollax.programs.loop import TrainState
 from rollax.programs.program import (
@@ -39,7 +40,7 @@ from rollax.programs.program import (
     nbytes,
 )
 from rollax.programs.streams import STARTS, evaluation_keys
-from rollax.types import Array, Key
+from rollax.types import Array, Key, Observation
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class HostProgram(Program):
     opening: ClassVar[str] = "Starting the environments"
     waits_for_others: ClassVar[bool] = True
     one_device: ClassVar[str] = "environments outside JAX are stepped for one device"
+    columns: ClassVar[tuple[str, ...]] = ("discarded_episodes",)
 
     loop: HostLoop
     evaluator: HostEvaluator
@@ -134,47 +136,6 @@ class HostProgram(Program):
             return self.evaluator.play(learner, keys, stepper)
 
 
-class Absorption:
-    """A rollout, if there is one, that is being remembered and learnt from, part by part."""
-
-    def __init__(self, pieces: Pieces, parts: int, state: TrainState, raw: HostRollout | None, key: Key, learn: bool):
-        self.pieces, self.state, self.raw = pieces, state, raw
-        self.memory = state.memory
-        self.parts = parts if learn and raw is not None else 0
-        self.key, self.done = key, -1
-
-    def advance(self, share: float) -> None:
-        """Sends to the device what is missing of that share of the work."""
-        if self.done < 0:
-            self.begin()
-        while self.done < int(self.parts * share):
-            self.learning, self.memory, self.sums = self.pieces.part(
-                self.learning, self.memory, self.lessons, self.sums, np.int32(self.done)
-            )
-            self.done += 1
-
-    def begin(self) -> None:
-        self.done = 0
-        if self.raw is not None and jax.tree.leaves(self.memory):
-            self.memory = self.pieces.remember(self.memory, self.raw)
-        if self.parts:
-            self.learning, self.memory, self.lessons, self.sums = self.pieces.begin(
-                self.state.learner, self.memory, self.raw, self.key
-            )
-
-    def finish(self, episodes: np.ndarray) -> TrainState:
-        """The state after all of it, with the sums over an iteration's episodes."""
-        self.advance(1.0)
-        if self.raw is None:
-            return self.pieces.waited(slim(self.state), episodes)._replace(memory=self.memory)
-        if not self.parts:
-            return self.pieces.warmed(slim(self.state), self.raw, episodes)._replace(memory=self.memory)
-        new, memory = self.pieces.learnt(
-            slim(self.state), self.learning, self.memory, self.lessons, self.sums, self.raw, episodes
-        )
-        return new._replace(memory=memory)
-
-
 class HostRunning(Running):
     """A run in progress: environments, what they show, and the rollout that has not been absorbed yet."""
 
@@ -185,13 +146,17 @@ class HostRunning(Running):
         self.stepper: Stepper | None = None
         self.evaluation_stepper: Stepper | None = None  # kept from one evaluation to the next: making it takes long
         self.pending: HostRollout | None = None
+        self.gap: Observation | None = None  # what led to a rollout that was begun anew
+        self.discarded = 0  # episodes of environments that broke
 
     def begin(self, keys: Key, hparams: Any) -> tuple[TrainState, Best]:
         return self.init(keys, hparams)
 
     def advance_to(self, state: TrainState, stop: int) -> Chunk:
         unit = self.loop.num_envs * self.loop.rollout_length
-        return advance_in_chunks(self.repeat, state, stop, self.program.schedule, unit)
+        chunk = advance_in_chunks(self.repeat, state, stop, self.program.schedule, unit)
+        remarks = {"discarded_episodes": self.discarded}
+        return chunk._replace(windows=[window._replace(remarks=remarks) for window in chunk.windows])
 
     def start(self, state: TrainState) -> TrainState:
         """Starts the environments: all in new episodes, also where the run goes on."""
@@ -249,12 +214,23 @@ class HostRunning(Running):
     def iterate(self, state: TrainState, *, learn: bool) -> TrainState:
         act_keys, learn_key = self.pieces.keys(slim(state))
         if self.program.overlap:
-            work = Absorption(self.pieces, self.loop.parts, state, self.pending, learn_key, learn)
+            before = self.pending
+            work = Absorption(self.pieces, self.loop.parts, state, before, learn_key, learn)
             self.pending, episodes = self.collect(state.learner, act_keys, work)
-        else:
-            raw, episodes = self.collect(state.learner, act_keys, None)
-            work = Absorption(self.pieces, self.loop.parts, state, raw, learn_key, learn)
-        return work.finish(episodes)
+            state = work.finish(episodes)
+            return state if before is None else self.interrupted(state)
+        raw, episodes = self.collect(state.learner, act_keys, None)
+        state = self.interrupted(state)
+        return Absorption(self.pieces, self.loop.parts, state, raw, learn_key, learn).finish(episodes)
+
+    def interrupted(self, state: TrainState) -> TrainState:
+        """The state whose memory knows, if the last rollout was begun anew, that it does not follow on the one before.
+
+        What had been begun is left out for all environments: no step is made up for the one that broke.
+        """
+        if self.gap is None or not int(state.iteration):
+            return state
+        return state._replace(memory=self.pieces.interrupt(state.memory, self.gap))
 
     def collect(
         self, learner: Learner, keys: tuple[Key, ...], work: Absorption | None
@@ -263,8 +239,9 @@ class HostRunning(Running):
         assert self.stepper is not None
         length = self.loop.rollout_length
         seen, decisions, carries, fresh, steps = [], [], [], [], []
-        cut, sums = self.no_cut, np.zeros((self.shape[0], 3), np.float32)
-        for step in range(length):
+        cut, sums, self.gap = self.no_cut, np.zeros((self.shape[0], 3), np.float32), None
+        while len(steps) < length:
+            step = len(steps)
             self.obs, decision = self.pieces.act(learner, self.carry, self.obs, self.after, keys[step])
             self.stepper.submit(np.asarray(decision.action).reshape(-1))
             # What follows is done while the environments are stepped.
@@ -278,6 +255,16 @@ class HostRunning(Running):
             result = self.stepper.result()
             self.after = time_step_after(result, self.shape)
             steps.append(result)
+            if result.lost is not None:
+                self.note(result, 0, sums, self.no_cut)
+                self.discard(result.lost)
+                if self.gap is None:
+                    self.gap = seen[0]
+                else:
+                    self.begin_anew()
+                cut = self.no_cut
+                for begun in (seen, decisions, carries, fresh, steps):
+                    begun.clear()
         cut = self.note(steps[-1], length - 1, sums, cut)
         reward, terminated, truncated = (
             np.stack([getattr(result, name).reshape(self.shape) for result in steps], axis=1)
@@ -286,6 +273,24 @@ class HostRunning(Running):
         reward = self.loop.task.lesson_reward(reward)
         each, flags = map(tuple, (seen, decisions, carries)), (reward, terminated, truncated)
         return HostRollout(*each, np.stack(fresh, axis=1), *flags, self.after, cut), sums
+
+    def discard(self, lost: np.ndarray) -> None:
+        """Forgets the episodes of environments that broke, and counts them."""
+        own = lost.reshape(self.shape)
+        self.returns[own], self.lengths[own] = 0, 0
+        self.discarded += int(own.sum())
+
+    def begin_anew(self) -> None:
+        """New episodes everywhere, for a rollout that broke twice.
+
+        The interruption of a ring is as long as a rollout.  Where more than that is left out, time limits would lie
+        closer together in it than the environment promises.
+        """
+        assert self.stepper is not None
+        self.discard(np.ones(self.shape, bool))
+        seeds = np.random.default_rng().integers(0, 2**31, int(np.prod(self.shape)), dtype=np.int32)
+        shown = by_member(self.stepper.reset(seeds), self.shape)
+        self.after = TimeStep(shown, np.ones(self.shape, bool), np.ones(self.shape, bool))
 
     def check_promise(self, length: int) -> None:
         """Raises EnvError for an episode that was cut sooner than the environment promises: a replay relies on it."""

@@ -65,6 +65,9 @@ class HostEvaluator:
             lengths += running
             cut = np.where(running & ended, truncated & ~done.terminated.reshape(shape), cut)
             running = running & ~ended
+            if done.lost is not None:  # a new episode in its place
+                again = running & done.lost.reshape(shape)
+                returns[again], lengths[again] = 0, 0
             if not running.any():
                 break
             after = time_step_after(done, shape)

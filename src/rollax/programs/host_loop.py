@@ -174,8 +174,10 @@ def start(stepper: Stepper, keys: Key, shape: tuple[int, int]) -> TimeStep:
 
 def time_step_after(step: HostStep, shape: tuple[int, int]) -> TimeStep:
     """Where a step has led."""
-    fresh = (step.terminated | step.truncated).reshape(shape)
-    return TimeStep(by_member(step.shown, shape), step.ended.reshape(shape), fresh)
+    ended, fresh = step.ended, step.terminated | step.truncated
+    if step.lost is not None:
+        ended, fresh = ended | step.lost, fresh | step.lost
+    return TimeStep(by_member(step.shown, shape), ended.reshape(shape), fresh.reshape(shape))
 
 
 def by_member(tree: Any, shape: tuple[int, int]) -> Any:

@@ -13,6 +13,7 @@ import jax
 
 from rollax import __version__
 from rollax.blame import users_line
+from rollax.envs.check import check_before_training
 from rollax.errors import ConfigError, NumericError, ResourceError
 from rollax.experiment.experiment import Experiment
 from rollax.experiment.tree import to_json
@@ -72,6 +73,7 @@ def train(
     plan = make_plan(experiment, debug=debug)
     check_extras(plan)
     check_memory(plan)
+    check_before_training(plan.program.task, experiment.env)
     if experiment.init_from:
         starting_weights(experiment.init_from, len(plan.members), plan.shapes()[0].learner.params)
     path = run_dir or unused_folder(f"{experiment.agent}_{experiment.env}")
