@@ -1,11 +1,11 @@
 """Do two commits learn the same weights?  Short runs of every agent at both, and the hashes of what they have learnt.
 
-    python benchmarks/fingerprints.py REV               # REV against the working tree
-    python benchmarks/fingerprints.py REV --only double ppo --json fingerprints.json
+    python benchmarks/fingerprints.py REV               # REV, or the folder of a checkout, against the working tree
+    python benchmarks/fingerprints.py REV --only double ppo --json fingerprints.json --workers 2
 
-Every case is one or two commands of `rollax`, run from a checkout of each commit on the same machine, one after the
-other; what is compared is `params_sha256` of each member in `summary.json`.  A change that only moves or renames code
-keeps every hash.  The script ends with 1 if any differ.
+Every case is one or two commands of `rollax`, run from a checkout of each commit on the same machine; what is compared
+is `params_sha256` of each member in `summary.json`.  A change that only moves or renames code keeps every hash.  The
+script ends with 1 if any differ.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -62,7 +63,8 @@ CASES: dict[str, tuple[str, ...]] = {
 
 def fingerprint(source: Path, commands: tuple[str, ...], folder: Path) -> str:
     """The hashes of all members, joined; the last line of what went wrong where there are none."""
-    environment = os.environ | {"PYTHONPATH": str(source), "JAX_PLATFORMS": "cpu"}
+    paths = os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
     for line in commands:
         command, *flags = line.split()
         place = [str(folder)] if command == "resume" else [*flags[:1], "--run-dir", str(folder)]
@@ -75,37 +77,48 @@ def fingerprint(source: Path, commands: tuple[str, ...], folder: Path) -> str:
     return " ".join(member["params_sha256"][:16] for member in members)
 
 
-def fingerprints(source: Path, names: list[str]) -> dict[str, str]:
-    found = {}
-    with tempfile.TemporaryDirectory() as base:
-        for number, name in enumerate(names):
-            found[name] = fingerprint(source, CASES[name], Path(base) / f"run_{number}")
-            print(f"{source}: {name}: {found[name]}", file=sys.stderr, flush=True)
-    return found
+def fingerprints(source: Path, names: list[str], workers: int) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as base, ThreadPoolExecutor(workers) as pool:
+
+        def one(number: int) -> str:
+            found = fingerprint(source, CASES[names[number]], Path(base) / f"run_{number}")
+            print(f"{source}: {names[number]}: {found}", file=sys.stderr, flush=True)
+            return found
+
+        return dict(zip(names, pool.map(one, range(len(names))), strict=True))
+
+
+def fingerprints_of(rev: str, names: list[str], workers: int) -> dict[str, str]:
+    """Those of a commit, from a checkout of it."""
+    with tempfile.TemporaryDirectory() as checkout:
+        subprocess.run(["git", "worktree", "add", "--detach", checkout, rev], cwd=ROOT, check=True)
+        try:
+            return fingerprints(Path(checkout) / "src", names, workers)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", checkout], cwd=ROOT, check=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rev", help="the commit that the working tree is compared with")
+    parser.add_argument("rev", help="the commit, or a folder with its sources, that the working tree is compared with")
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES), help="these cases alone")
+    parser.add_argument("--workers", type=int, default=1, help="cases that run side by side")
     parser.add_argument(
         "--json", type=Path, help="a file for the hashes of REV, which are taken from it if it has them"
     )
     options = parser.parse_args()
-    rev = subprocess.check_output(["git", "rev-parse", options.rev], cwd=ROOT, text=True).strip()
-    known = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
-    before = known.get(rev, {})
-    missing = [name for name in options.only if name not in before]
-    if missing:
-        with tempfile.TemporaryDirectory() as checkout:
-            subprocess.run(["git", "worktree", "add", "--detach", checkout, rev], cwd=ROOT, check=True)
-            try:
-                before |= fingerprints(Path(checkout) / "src", missing)
-            finally:
-                subprocess.run(["git", "worktree", "remove", "--force", checkout], cwd=ROOT, check=True)
-        if options.json:
-            options.json.write_text(json.dumps(known | {rev: before}, indent=1) + "\n")
-    after = fingerprints(ROOT / "src", options.only)
+    folder = Path(options.rev) / "src"
+    if folder.is_dir():
+        rev, before = Path(options.rev).name, fingerprints(folder.resolve(), options.only, options.workers)
+    else:
+        rev = subprocess.check_output(["git", "rev-parse", options.rev], cwd=ROOT, text=True).strip()
+        known = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
+        before = known.get(rev, {})
+        if missing := [name for name in options.only if name not in before]:
+            before |= fingerprints_of(rev, missing, options.workers)
+            if options.json:
+                options.json.write_text(json.dumps(known | {rev: before}, indent=1) + "\n")
+    after = fingerprints(ROOT / "src", options.only, options.workers)
     print(f"| case | {rev[:10]} | working tree | |\n|---|---|---|---|")
     for name in options.only:
         print(

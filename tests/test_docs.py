@@ -261,7 +261,7 @@ def test_links_lead_somewhere():
 
 
 def test_tests_that_the_docs_name_exist():
-    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for page in (ROOT / "docs").rglob("*.md"):
         for name in re.findall(r"`(test_\w+)`", page.read_text()):
             assert f"def {name}(" in tests, name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,29 @@ def test_a_fault_in_a_process_of_its_own_is_answered(request, call, bad):
     answer = ask("check-env", name, "--env-seconds", 2, "--vectorization", "async")
     judge(request, answer, 5, name, said(call, bad), most=2)
     assert not multiprocessing.active_children()
+
+
+IMPORTS = {
+    "raises": ("raise RuntimeError('no joystick')", "{}.py:1: RuntimeError: no joystick"),
+    "hangs": ("import time; time.sleep(3_600)", "has not answered for 3 s in make"),
+    "exits": ("import sys; sys.exit(3)", "{}.py:1: SystemExit: 3"),
+    "registers nothing": ("", "{}"),
+    "quits": ("import os; os._exit(7)", "ended its process with exit code 7 in make"),
+}
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+@pytest.mark.parametrize("bad", IMPORTS)
+def test_a_module_that_fails_on_import_is_answered(request, tmp_path, monkeypatch, bad, how):
+    if (bad, how) == ("quits", "sync"):
+        pytest.skip("in our own process there is nobody left to answer")
+    (text, said), name = IMPORTS[bad], f"faulty_{bad.replace(' ', '_')}"
+    (tmp_path / f"{name}.py").write_text(text + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    answer = ask("check-env", f"gymnasium:{name}:X-v0", "--env-seconds", 2, "--vectorization", how)
+    code = 2 if bad == "registers nothing" else 5
+    judge(request, answer, code, f"gymnasium:{name}:X-v0", said.format(name), most=1)
 
 
 @pytest.mark.parametrize("command", [["check-env"], ["train", *TINY, "--env"]], ids=["check", "train"])
@@ -178,8 +202,14 @@ def test_no_worker_outlives_a_run_that_was_killed(tmp_path):
 
     wait_for(lambda: len(workers()) >= 2 and any((tmp_path / "run").glob("metrics.csv")), process)
     left = workers()
+    rows = (tmp_path / "run" / "metrics.csv").stat().st_size
+    for pid in left:
+        os.kill(pid, signal.SIGTERM)  # as a scheduler does, which tells all processes
+    wait_for(lambda: (tmp_path / "run" / "metrics.csv").stat().st_size > rows, process)
+    assert set(left) <= set(workers()), "that is for the run to decide"
+    left = workers()
     process.send_signal(signal.SIGKILL)
-    output_of(process)
+    assert output_of(process)[1] == ""
     end = time.monotonic() + HANGING
     while any(Path(f"/proc/{pid}").exists() for pid in left):
         assert time.monotonic() < end, "a worker has stayed"

@@ -11,7 +11,7 @@ import numpy as np
 
 from rollax.envs.examined import PREFIX, Examined, Facts, Leaf, gymnasium_for, leaves_of, made, put, settle
 from rollax.envs.host import OPENING_SECONDS, HostEnvs, HostStep, HostTask, timed
-from rollax.envs.pool import STARTING_SECONDS, Pool, facts_in_a_process
+from rollax.envs.pool import STARTING_SECONDS, Pool, Restarts, facts_in_a_process
 from rollax.envs.protocol import EnvConfig
 from rollax.errors import ConfigError
 from rollax.settings import COUNT_OR_NONE, POSITIVE, setting
@@ -66,12 +66,12 @@ class GymnasiumWorld(EnvConfig):
             features: Any = jax.ShapeDtypeStruct((states,), np.float32)
         else:
             features = tree_of(seen)([jax.ShapeDtypeStruct(leaf.shape, leaf.kept) for leaf in leaves])
-        apart = self.vectorization == "async"
+        apart, restarts = self.vectorization == "async", Restarts(self.env_restarts)
         # What a batch may take beside the step itself: each restart is a new process, and an environment made anew.
         anew = STARTING_SECONDS + 2 * self.env_seconds + OPENING_SECONDS
         return HostTask(
             name=name,
-            open=lambda count: self.batch(name, count, facts, leaves),
+            open=lambda count: self.batch(name, count, facts, leaves, restarts),
             observation=Observation(features),
             action=Discrete(int(space.n)),
             truncation_interval=self.least_time or max(1, facts.time_limit or 1),
@@ -92,10 +92,10 @@ class GymnasiumWorld(EnvConfig):
         timed(name, "close", limit, single.close)
         return facts
 
-    def batch(self, name: str, count: int, facts: Facts, leaves: list[Leaf]) -> HostEnvs:
+    def batch(self, name: str, count: int, facts: Facts, leaves: list[Leaf], restarts: Restarts) -> HostEnvs:
         tree, first = tree_of(facts.observation_space), int(facts.action_space.start)
         if self.vectorization == "async":
-            arguments = (leaves, tree, first, self.env_seconds, self.env_restarts, self.check_space)
+            arguments = (leaves, tree, first, self.env_seconds, restarts, self.check_space)
             return Pool(name, count, *arguments)
         return InTurn([Examined(name) for _ in range(count)], leaves, tree, first, self.check_space)
 

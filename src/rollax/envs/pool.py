@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import select
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rollax.envs.examined import Facts, Leaf
 from rollax.envs.host import CLOSING_SECONDS, OPENING_SECONDS, HostStep
-from rollax.envs.worker import Raised, Shared, serve
+from rollax.envs.worker import HEARD_BY_ALL, Raised, Shared, serve
 from rollax.errors import EnvError, RollaxError, warn
 
 STARTING_SECONDS = 300.0  # for a process to start, in which nothing of the user's runs
 KILLED_SECONDS = 5.0  # for one that was killed to be gone
+
+
+@dataclass
+class Restarts:
+    """How often workers may be started anew, over all batches of a run, and how often they were."""
+
+    limit: int
+    done: int = 0
 
 
 class Failure(NamedTuple):
@@ -35,7 +46,12 @@ class Worker:
         self.pipe, theirs = context.Pipe()
         arguments = (theirs, name, number, bounded, shared)
         self.process = context.Process(target=serve, args=arguments, daemon=True, name=f"{name} {number}")
-        self.process.start()
+        resource_tracker.ensure_running()  # to start it would let signals through again
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD_BY_ALL)  # until the worker has learnt to ignore them
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()  # so that the pipe ends with the process
 
     def ask(self, call: str, argument: Any = None) -> None:
@@ -110,7 +126,7 @@ def facts_in_a_process(name: str, seconds: float) -> Facts:
 class Pool:
     """A batch of environments, each in a process of its own.
 
-    One that ends, raises or hangs is started anew, `restarts` times in all, and its episode is lost; then EnvError.
+    One that ends, raises or hangs is started anew, and its episode lost, as often as `restarts` allows; then EnvError.
     """
 
     def __init__(
@@ -121,18 +137,19 @@ class Pool:
         tree: Callable[[list[np.ndarray]], Any],
         first_action: int,
         seconds: float,
-        restarts: int,
+        restarts: Restarts,
         bounded: bool,
     ):
         self.name, self.tree, self.first_action, self.bounded = name, tree, first_action, bounded
         self.seconds, self.opening = seconds, seconds + count * OPENING_SECONDS
-        self.restarts, self.restarted = restarts, 0
+        self.restarts = restarts
         self.broken = False  # it has been given up
         context = multiprocessing.get_context("spawn")
         self.shared = Shared(context, leaves, count), Shared(context, leaves, count)
         self.shown, self.last = (store.arrays() for store in self.shared)
         self.seeds = np.zeros(count, np.int64)
         self.workers: dict[int, Worker] = {}
+        atexit.register(self.end)  # before multiprocessing waits for them
         try:
             for number in range(count):
                 self.workers[number] = self.start(number)
@@ -194,15 +211,15 @@ class Pool:
         while True:
             what = f"{self.name}: environment {number} {reason}"
             self.workers[number].end()
-            if self.restarted >= self.restarts:
+            limit = self.restarts.limit
+            if self.restarts.done >= limit:
                 self.broken = True
-                times = f"{self.restarts} restarts" if self.restarts != 1 else "1 restart"
-                raise EnvError(f"{what}; --env-restarts allows {times} in all")
-            self.restarted += 1
-            warn(f"{what}; its episode is discarded, and it is restarted ({self.restarted} of {self.restarts})")
+                raise EnvError(f"{what}; --env-restarts allows {limit} restart{'s' if limit != 1 else ''} in all")
+            self.restarts.done += 1
+            warn(f"{what}; its episode is discarded, and it is restarted ({self.restarts.done} of {limit})")
             self.workers[number] = self.start(number)
             alone = {number: self.workers[number]}
-            seed = int(np.random.SeedSequence([int(self.seeds[number]), self.restarted]).generate_state(1)[0] >> 1)
+            seed = int(np.random.SeedSequence([int(self.seeds[number]), self.restarts.done]).generate_state(1)[0] >> 1)
             answer = self.prepare(alone)[number]
             if not isinstance(answer, Failure):
                 answer = self.call("reset", {number: seed}, self.opening)[number]
@@ -227,3 +244,4 @@ class Pool:
     def end(self) -> None:
         for worker in self.workers.values():
             worker.end()
+        atexit.unregister(self.end)

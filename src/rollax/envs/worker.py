@@ -15,6 +15,9 @@ from rollax.blame import fails
 from rollax.envs.examined import Examined, Leaf, put, settle
 from rollax.errors import RollaxError
 
+# Signals that a terminal or a scheduler sends to all processes.  What follows is for the run to decide.
+HEARD_BY_ALL = (signal.SIGINT, signal.SIGTERM)
+
 
 class Raised(NamedTuple):
     """What the environment raised, in words."""
@@ -42,7 +45,9 @@ def serve(pipe: Connection, name: str, number: int, bounded: bool, shared: tuple
 
     A call is answered by what it returns, by `Raised`, or by an error of ours.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # its end is for the run to decide
+    for one in HEARD_BY_ALL:
+        signal.signal(one, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD_BY_ALL)
     threading.Thread(target=end_with_parent, daemon=True).start()
     shown, last = (store.arrays() for store in shared) if shared else ([], [])
     pipe.send("started")

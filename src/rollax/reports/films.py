@@ -155,6 +155,8 @@ def film(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | End
             camera.submit(action)
             played, filmed = player.result(), camera.result()
             total += float(played.reward[0])
+            if played.lost is not None:
+                raise EnvError(f"{name} broke and was started anew while it was filmed; try again")
             if played.reward[0] != filmed.reward[0] or played.ended[0] != filmed.ended[0]:
                 raise EnvError(f"{name} does not play the same twice with the same seed and actions")
             if played.ended[0]:

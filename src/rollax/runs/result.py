@@ -131,6 +131,7 @@ class Result:
 
     @cached_property
     def folder(self) -> RunFolder:
+        """Its files."""
         return RunFolder(self.run_dir)
 
     @cached_property
