@@ -71,6 +71,11 @@ MOMENTS = {
         "Compiled",
         6.0,
     ),
+    "actors": Moment(
+        f"apex {SMALL} --rollout-length 4 --capacity 9984 --actors 2 --steps 100000000 --eval-steps 4000",
+        "Compiled",
+        20.0,
+    ),
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 T = TypeVar("T")
 WORKERS = 4
 _started: set[Future[Any]] = set()
+_abandoned: list[bool] = []
 
 
 @contextmanager
@@ -42,9 +43,14 @@ def beside(function: Callable[..., T], *arguments: Any) -> T:
         return submit(function, *arguments).result()
 
 
+def abandon() -> None:
+    """Something is half done that cannot be brought to an end: the process must leave it as it is."""
+    _abandoned.append(True)
+
+
 def leave(code: int) -> NoReturn:
-    """Ends the process; at once where threads still work, for which Python would wait."""
-    if _started:
+    """Ends the process; at once where threads still work, for which Python would wait, or something is half done."""
+    if _started or _abandoned:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -24,7 +24,7 @@ from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Sample
 from rollax.programs import streams
 from rollax.programs.actors import Totals, mean_epsilon
-from rollax.programs.background import beside
+from rollax.programs.background import abandon, beside
 from rollax.programs.evaluate import Best, Evaluation, Evaluator, Playing, blank, in_parts, nothing
 from rollax.programs.loop import Health, Loop
 from rollax.programs.processes import Fleet
@@ -238,12 +238,20 @@ class ActorsRunning(Running):
 
     def advance_to(self, state: ActorsState, stop: int) -> Chunk:
         """Learns until the actors have taken the steps of that iteration, or the caller should hear of it."""
-        fleet = self.fleet = self.fleet or self.start(state)
+        try:
+            fleet = self.fleet = self.fleet or self.start(state)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # a signal: Ray is half started, and must not be asked to end
+                abandon()
+            raise
         windows: list[Window] = []
         log, total, began = self.program.schedule.log, self.program.schedule.total, time.monotonic()
         while self.iteration < stop and not self.cause and time.monotonic() - began < PATIENCE:
             fleet.look_after()
-            shard, future = self.pending.popleft()
+            shard, future = self.pending[0]
+            if not fleet.ready(future):
+                continue
+            self.pending.popleft()
             self.pending.append(self.request(fleet, shard))
             drawn, totals = fleet.ray.get(future)
             self.count(shard, totals)

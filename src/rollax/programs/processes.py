@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, cast
+from unittest import mock
 
 import jax
 import numpy as np
@@ -20,6 +21,8 @@ from rollax.experiment.experiment import Experiment
 from rollax.experiment.tree import to_json
 from rollax.extras import demand
 from rollax.programs.actors import Actor, Board, Shard, remote
+
+MOMENT = 0.2  # seconds that one waits for an answer before looking elsewhere
 
 
 class Fleet:
@@ -61,6 +64,10 @@ class Fleet:
             self.lost = max(self.lost, again)
         self.published = self.board.publish.remote(version, jax.tree.map(np.asarray, params))
 
+    def ready(self, future: Any) -> bool:
+        """Whether something that was asked for is there, after a moment."""
+        return bool(self.ray.wait([future], timeout=MOMENT)[0])
+
     def look_after(self) -> None:
         """Raises what an actor could not cope with: one that is lost comes back, one that fails does not."""
         ended, _ = self.ray.wait(self.running, timeout=0)
@@ -80,11 +87,28 @@ def start_ray(ray: Any) -> None:
 
 @contextmanager
 def listening_as_before() -> Generator[None]:
-    """Within it somebody else may begin to listen to signals; afterwards they are heard by who heard them before."""
+    """Within it Ray begins to listen to signals; within it and afterwards they are heard by who heard them before."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    from ray._private import utils
+
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+
+    def pass_on(number: int, frame: Any) -> None:
+        signal.alarm(0)  # with which Ray's own handler, below Python's, would abort the process after three seconds
+        handler = before[signal.Signals(number)]
+        if callable(handler):
+            handler(number, frame)
+        else:
+            signal.signal(number, handler)
+            signal.raise_signal(number)
+
+    with mock.patch.object(utils, "set_sigterm_handler"):  # Ray's would end the process, from the first moment on
+        for number in before:
+            signal.signal(number, pass_on)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

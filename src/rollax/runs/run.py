@@ -236,7 +236,7 @@ def advance(session: Session, running: Running, state: Any, best: Best, ear: Ear
 
     What depends on a clock or a signal is agreed on, so that several processes go the same way.
     """
-    plan, schedule, outside = session.plan, session.plan.schedule, session.plan.program.waits_for_others
+    plan, schedule = session.plan, session.plan.schedule
     iteration = int(state.iteration)
     saved, saved_at = (iteration if iteration else -1), time.monotonic()
     pace: dict[bool, float] = {}  # seconds of an iteration, while warming up and while learning
@@ -251,10 +251,15 @@ def advance(session: Session, running: Running, state: Any, best: Best, ear: Ear
         stop = next_stop(plan, iteration, pace.get(learning))
         began, began_wall = time.perf_counter(), session.wall()
         try:
-            with ear.within(max(GRACE_SECONDS, 2 * pace.get(learning, 0.0))) if outside else nullcontext():
+            with giving_up(session, ear, max(pace.values(), default=None)):
                 chunk = running.advance_to(state, stop)
         except Heard as signal:
             heard = signal.number
+            break
+        except Exception:
+            if not (ear.first and plan.program.waits_for_others):
+                raise
+            heard = ear.first  # what breaks while others are left in the middle of something breaks for that
             break
         state = chunk.state
         waited = time.monotonic() - saved_at
@@ -285,6 +290,16 @@ def advance(session: Session, running: Running, state: Any, best: Best, ear: Ear
     if saved != iteration:
         save(session, state, best, iteration * plan.steps_per_iteration)
     return Reached(iteration, state, int(heard), iteration >= schedule.total and not owed)
+
+
+def giving_up(session: Session, ear: Ear, pace: float | None) -> Any:
+    """A context for a chunk: whether, and how soon after a signal, it is given up.
+
+    Never in JAX, which answers.  The first, in which others are started, at once: little is lost by it.
+    """
+    if not session.plan.program.waits_for_others:
+        return nullcontext()
+    return ear.at_once() if pace is None else ear.within(max(GRACE_SECONDS, 2 * pace))
 
 
 def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
