@@ -23,10 +23,10 @@ from rollax.experiment.tree import to_json
 from rollax.programs.jit import JitProgram
 from rollax.programs.plan import make_plan
 from rollax.runs import checkpoint
+from rollax.runs.advancing import next_stop
 from rollax.runs.folder import RunFolder
 from rollax.runs.result import evaluate_run
 from rollax.runs.resuming import check_origin, check_version
-from rollax.runs.run import next_stop
 
 SMALL: Any = {
     "preset": "none",

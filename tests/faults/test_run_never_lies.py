@@ -25,8 +25,8 @@ from rollax.programs import evaluate as evaluation
 from rollax.programs.evaluate import Best, Evaluation, blank, in_parts, keep_best
 from rollax.programs.jit import JitProgram, JitRunning
 from rollax.programs.streams import evaluation_keys
+from rollax.runs import advancing, signals
 from rollax.runs import run as runs
-from rollax.runs import signals
 from rollax.runs.folder import RunFolder
 
 SMALL = ["--preset", "none", "--num-envs", "4", "--hidden", "8", "--log-steps", "80", "--eval-steps", "80"]
@@ -211,7 +211,7 @@ def test_an_environment_that_hangs_does_not_keep_a_signal_from_being_heard(reque
         terminate()
         threading.Event().wait(HANGING)
 
-    monkeypatch.setattr(runs, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(advancing, "GRACE_SECONDS", 0.1)
     monkeypatch.setattr(Stepper, "result", once(lambda: hang(), Stepper.result, 60))
     flags = ["double", *SMALL, *REPLAY, *SHORT, "--env", "gymnasium:CartPole-v1", "--steps", "4000"]
     answer = ask("train", *flags, "--checkpoint-seconds", "0", "--run-dir", tmp_path / "run")

@@ -1,24 +1,22 @@
-"""Runs an experiment: chunks, logs, evaluations, checkpoints.  The only file with a training `while`."""
+"""Runs an experiment: in a new folder, or from a checkpoint on, to its end."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, replace
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
-from rollax import __version__
 from rollax.blame import users_line
 from rollax.envs.check import check_before_training
 from rollax.errors import ConfigError, NumericError, ResourceError
 from rollax.experiment.experiment import Experiment
 from rollax.experiment.tree import to_json
 from rollax.programs import cluster
-from rollax.programs.agreement import check_agreement, check_weights
+from rollax.programs.agreement import check_agreement
 from rollax.programs.budget import check_compiled, check_memory
 from rollax.programs.debugging import NO_DEBUG, Debug
 from rollax.programs.evaluate import Best
@@ -26,8 +24,8 @@ from rollax.programs.machine import memory_size, use_compile_cache
 from rollax.programs.plan import Plan, make_plan
 from rollax.programs.program import Running
 from rollax.runs import checkpoint, tables
+from rollax.runs.advancing import Reached, advance
 from rollax.runs.console import Console
-from rollax.runs.evaluating import evaluate, evaluation_owed
 from rollax.runs.files import EVALUATION_COLUMNS
 from rollax.runs.folder import Lock, RunFolder, unused_folder
 from rollax.runs.loggers import Loggers, OnRows
@@ -40,14 +38,11 @@ from rollax.runs.session import (
     Times,
     announce,
     draw_curve,
-    note_failures,
     show_members,
-    show_progress,
-    tell_concerns,
     tell_end,
     write_summary,
 )
-from rollax.runs.signals import GRACE_SECONDS, Ear, Heard, exit_code, signals
+from rollax.runs.signals import Heard, exit_code, signals
 from rollax.runs.trust import remember
 from rollax.tracing import fetch
 
@@ -192,15 +187,6 @@ def drive(
         return finish(session, reached, draw)
 
 
-class Reached(NamedTuple):
-    """How far a run has come, which is saved."""
-
-    iteration: int
-    state: Any  # None where what was done since the last checkpoint has been given up
-    heard: int = 0  # the signal that ended it
-    complete: bool = False  # it was evaluated at its end, too
-
-
 def compile_run(session: Session) -> Running:
     plan = session.plan
     running = plan.program.compile(plan.keys, plan.hparams)
@@ -229,106 +215,6 @@ def begin(session: Session, running: Running, path: Path | None) -> tuple[Any, B
         params = starting_weights(plan.experiment.init_from, len(plan.members), state.learner.params)
         state = state._replace(learner=plan.program.with_weights(state.learner, params))
     return state, best
-
-
-def advance(session: Session, running: Running, state: Any, best: Best, ear: Ear) -> Reached:
-    """Runs chunk after chunk, to the end or to the first signal.
-
-    What depends on a clock or a signal is agreed on, so that several processes go the same way.
-    """
-    plan, schedule = session.plan, session.plan.schedule
-    iteration = int(state.iteration)
-    saved, saved_at = (iteration if iteration else -1), time.monotonic()
-    pace: dict[bool, float] = {}  # seconds of an iteration, while warming up and while learning
-    note_failures(session, state)
-    (heard,) = cluster.agree(ear.first)
-    owed = evaluation_owed(session, iteration)  # a signal came before it was done
-    if owed and not heard:
-        best, heard = evaluate(session, running, state, best, ear)
-        owed, saved = bool(heard), -1
-    while iteration < schedule.total and not heard and len(session.failed) < len(plan.members):
-        learning = iteration >= schedule.warm_up
-        stop = next_stop(plan, iteration, pace.get(learning))
-        began, began_wall = time.perf_counter(), session.wall()
-        try:
-            with giving_up(session, ear, max(pace.values(), default=None)):
-                chunk = running.advance_to(state, stop)
-        except Heard as signal:
-            heard = signal.number
-            break
-        except Exception:
-            if not (ear.first and plan.program.waits_for_others):
-                raise
-            heard = ear.first  # what breaks while others are left in the middle of something breaks for that
-            break
-        state = chunk.state
-        waited = time.monotonic() - saved_at
-        spent, waited, heard = cluster.agree(time.perf_counter() - began, waited, ear.first)
-        session.times.train_seconds += spent
-        pace[learning] = spent / max(chunk.reached - iteration, 1)
-        note_failures(session, state)
-        rows = tables.metric_rows(plan, chunk, iteration, (began_wall, began_wall + spent), session.failed)
-        session.add_metrics(rows)
-        tell_concerns(session, rows)
-        before, iteration = iteration, chunk.reached
-        step = iteration * plan.steps_per_iteration
-        crossed = iteration // schedule.evaluation > before // schedule.evaluation
-        owed = iteration >= schedule.total or (crossed and iteration > schedule.warm_up)
-        if owed and not heard:
-            best, heard = evaluate(session, running, state, best, ear)
-            owed = bool(heard)
-        show_progress(session, iteration, pace[learning])
-        if waited >= plan.experiment.record.checkpoint_seconds:
-            save(session, state, best, step)
-            saved, saved_at = iteration, time.monotonic()
-            (heard,) = cluster.agree(heard or ear.first)
-        else:
-            session.metrics.write_if_due()
-            session.evaluations.write_if_due()
-    if any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):  # given up in the middle of a chunk
-        return Reached(session.saved_step // plan.steps_per_iteration, None, int(heard))
-    if saved != iteration:
-        save(session, state, best, iteration * plan.steps_per_iteration)
-    return Reached(iteration, state, int(heard), iteration >= schedule.total and not owed)
-
-
-def giving_up(session: Session, ear: Ear, pace: float | None) -> Any:
-    """A context for a chunk: whether, and how soon after a signal, it is given up.
-
-    Never in JAX, which answers.  The first, in which others are started, at once: little is lost by it.
-    """
-    if not session.plan.program.waits_for_others:
-        return nullcontext()
-    return ear.at_once() if pace is None else ear.within(max(GRACE_SECONDS, 2 * pace))
-
-
-def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
-    """The iteration at which the next chunk ends: after about `chunk_seconds`, or where something must happen."""
-    schedule, block = plan.schedule, plan.program.block
-    length = plan.program.first_chunk if pace is None else int(plan.experiment.record.chunk_seconds / pace)
-    boundaries = [
-        iteration + max(1, length // block) * block,
-        schedule.total,
-        (iteration // schedule.evaluation + 1) * schedule.evaluation,
-    ]
-    if iteration < schedule.warm_up:
-        boundaries.append(schedule.warm_up)
-    return min(boundaries)
-
-
-def save(session: Session, state: Any, best: Best, step: int) -> None:
-    """A checkpoint; what the tables hold up to its step is on disk before it.  All processes must have the same."""
-    plan = session.plan
-    if jax.process_count() > 1:
-        check_weights(checkpoint.params_sha256(fetch(state.learner.params)), step)
-    session.metrics.write()
-    session.evaluations.write()
-    times = replace(session.times, wall_seconds=session.wall())
-    meta = {"rollax": __version__, "step": step, "config": to_json(plan.experiment), "times": asdict(times)}
-    meta["tables"] = session.recorded()
-    session.folder.save_checkpoint(step, {"train": state, "best": best}, meta, plan.experiment.record.keep_checkpoints)
-    session.saved_step = step
-    write_summary(session, "running", step, None)
 
 
 def finish(session: Session, reached: Reached, draw: Draw | None) -> Result:
