@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +25,7 @@ from rollax.envs import registry
 from rollax.errors import ConfigError
 from rollax.experiment import parts
 from rollax.experiment.experiment import Experiment, from_json, make_experiment, population, with_values
-from rollax.experiment.foreign import FOREIGN, name_here
+from rollax.experiment.foreign import ELSEWHERE, FOREIGN, told_here
 from rollax.experiment.presets import PRESETS
 from rollax.experiment.presets.preset import Preset
 from rollax.experiment.tree import leaves, parts_of, to_json
@@ -260,7 +261,8 @@ def test_a_field_that_is_named_like_the_experiments_own_is_refused(own, tmp_path
         ("ppo", "vf_coef", "value_weight"),
         ("ppo", "n_steps", "rollout_length"),
         ("ppo", "n_epochs", "epochs"),
-        ("ppo", "batch_size", "minibatches"),
+        ("pqn", "num_minibatches", "minibatches"),
+        ("double", "minibatch_size", "batch_size"),
     ],
 )
 def test_names_of_other_libraries_are_answered_with_ours(agent, theirs, ours, capsys):
@@ -269,6 +271,27 @@ def test_names_of_other_libraries_are_answered_with_ours(agent, theirs, ours, ca
     assert caught.value.problems == [f"{theirs} is no field; it is called {ours} here"]
     flag, ours = theirs.replace("_", "-"), ours.replace("_", "-")
     assert refusal(capsys, "train", agent, f"--{flag}", "0.9") == f"rollax: --{flag} is called --{ours} here"
+
+
+@pytest.mark.parametrize("theirs", ["batch_size", "minibatch_size"])
+def test_a_size_is_not_taken_for_a_number(theirs, capsys):
+    told = "here, which is their number and not their size"
+    with pytest.raises(ConfigError, match=f"{theirs} is no field; it is called minibatches {told}"):
+        make_experiment("ppo", **dict[str, Any]({theirs: 64}))
+    flag = theirs.replace("_", "-")
+    assert refusal(capsys, "train", "ppo", f"--{flag}", "64") == f"rollax: --{flag} is called --minibatches {told}"
+
+
+def test_what_is_no_setting_is_said_to_be_elsewhere():
+    with pytest.raises(ConfigError, match=r"it is called run_dir here, an argument of rollax\.train"):
+        make_experiment("double", save_dir="x")
+
+
+def test_one_setting_under_two_names_is_refused(capsys):
+    with pytest.raises(ConfigError, match=r"torso\.hidden and hidden are the same setting; give it once"):
+        make_experiment("double", **dict[str, Any]({"torso.hidden": (3,), "hidden": (4,)}))
+    line = refusal(capsys, "train", "double", "--torso.hidden", "3", "--hidden", "4")
+    assert line == "rollax: --torso.hidden and --hidden are the same setting; give it once"
 
 
 def test_what_an_agent_has_not_is_said(capsys):
@@ -298,11 +321,11 @@ def test_a_wrong_value_costs_one_line(arguments, message, capsys):
 
 
 def test_the_table_of_other_names_leads_to_settings():
-    known = {leaf.path[-1] for leaf in every_leaf()} | {"run_dir", "device"}
+    known = {leaf.path[-1] for leaf in every_leaf()} | set(ELSEWHERE)
     assert set(FOREIGN) <= known
-    foreign = [name for names in FOREIGN.values() for name in names]
-    assert len(foreign) == len(set(foreign))
-    assert name_here("such-a-name") is None
+    foreign = Counter(name for names in FOREIGN.values() for name in names)
+    assert {name for name, uses in foreign.items() if uses > 1} == {"minibatch_size", "mini_batch_size"}
+    assert told_here("such-a-name", known, "this agent") == ""
 
 
 # -- parts below hparams

@@ -34,6 +34,7 @@ def canonical(flags: Sequence[str], known: Sequence[Flag], paths: list[tuple[str
     switches = {negated(flag.text) for flag in known if flag.kind is bool}
     result: list[str] = []
     problems: list[str] = []
+    spelled: dict[str, str] = {}
     for group in grouped(flags):
         flag, equals, value = group[0].partition("=")
         if not flag.startswith("--") or group[0] == "--":
@@ -45,6 +46,8 @@ def canonical(flags: Sequence[str], known: Sequence[Flag], paths: list[tuple[str
         except ConfigError as error:
             problems += error.problems
             continue
+        if spelled.setdefault(text, flag.replace("_", "-")) != flag.replace("_", "-"):
+            problems.append(f"{spelled[text]} and {flag} are the same setting; give it once")
         words = [value, *group[1:]] if equals else group[1:]
         wrong = [] if text in switches else wrong_words(text, kinds[text], words)
         problems += wrong
@@ -58,7 +61,7 @@ def qualified(text: str, known: Sequence[Flag], paths: list[tuple[str, ...]]) ->
 
     The first of the known flags are those of the settings at these paths.
     """
-    from rollax.experiment.foreign import name_here
+    from rollax.experiment.foreign import told_here
     from rollax.experiment.tree import matching, parts_with
 
     text = shortened(text)
@@ -71,11 +74,10 @@ def qualified(text: str, known: Sequence[Flag], paths: list[tuple[str, ...]]) ->
     if meant:
         raise ConfigError(f"--{text} is ambiguous; say {' or '.join(f'--{other}' for other in meant)}")
     texts = [flag.text for flag in known if not flag.positional]
-    here = (name_here(name) or "").replace("_", "-")
-    if here in texts:
-        raise ConfigError(f"--{text} is called --{here} here")
-    if here and paths:
-        raise ConfigError(f"--{text} is called --{here} here, which this agent has not")
+    ours = {other.replace("-", "_") for other in texts}
+    told = told_here(name, ours, "this agent", lambda here: f"--{here.replace('_', '-')}")
+    if told and (paths or not told.endswith("has not")):
+        raise ConfigError(f"--{text} {told}")
     if paths and (parts := parts_with(name)):
         raise ConfigError(f"--{text} goes with {' or '.join(f'--{slot} {part}' for slot, part in parts)}")
     near = difflib.get_close_matches(text, texts, cutoff=0.4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 # By our names, those of others.  A name that is also one of ours is asked for only where an agent has it not.
 FOREIGN: dict[str, tuple[str, ...]] = {
     "steps": ("total_timesteps", "timesteps", "total_steps", "num_frames", "max_steps"),
@@ -42,7 +44,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "kl_limit": ("target_kl", "kl_target"),
     "normalize_advantages": ("norm_adv", "normalize_advantage"),
     "epochs": ("n_epochs", "update_epochs", "num_epochs", "num_sgd_iter", "ppo_epochs"),
-    "minibatches": ("num_minibatches", "n_minibatches", "batch_size"),
+    "minibatches": ("num_minibatches", "n_minibatches", "batch_size", "minibatch_size", "mini_batch_size"),
     "hidden": ("net_arch", "hidden_sizes", "fcnet_hiddens", "layers", "hidden_size", "hidden_dim"),
     "reward_scale": ("reward_scaling",),
     "frame_skip": ("frameskip", "action_repeat"),
@@ -55,9 +57,25 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "run_dir": ("save_dir", "log_dir", "output_dir", "logdir", "checkpoint_dir"),
     "device": ("cuda", "accelerator"),
 }  # fmt: skip
-_OURS = {theirs: ours for ours, names in FOREIGN.items() for theirs in names}
+# Others' names of a size, where ours is a count.
+SIZES = {("batch_size", "minibatches"), ("minibatch_size", "minibatches"), ("mini_batch_size", "minibatches")}
+# What is no setting of an experiment, but is said elsewhere.
+ELSEWHERE = {"run_dir": "an argument of rollax.train", "device": "a flag of the command"}
 
 
-def name_here(name: str) -> str | None:
-    """What a setting of other libraries is called here, None for a name that is not known from elsewhere."""
-    return _OURS.get(name.replace("-", "_"))
+def told_here(name: str, known: Collection[str], owner: str, shown: Callable[[str], str] = str) -> str:
+    """What a setting of other libraries is called here, as `is called discount here`; empty for an unknown name.
+
+    Of several that it may be, it is the one that is known.  `shown` writes a name of ours as the reader does.
+    """
+    theirs = name.replace("-", "_")
+    ours = [our for our, names in FOREIGN.items() if theirs in names]
+    if not ours:
+        return ""
+    here = next((our for our in ours if our in known), ours[0])
+    told = f"is called {shown(here)} here"
+    if (theirs, here) in SIZES and here in known:
+        return f"{told}, which is their number and not their size"
+    if here in known:
+        return told
+    return f"{told}, {ELSEWHERE[here]}" if here in ELSEWHERE else f"{told}, which {owner} has not"

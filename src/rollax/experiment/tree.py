@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from flax import linen as nn
 
 from rollax.errors import ConfigError, did_you_mean, shown
-from rollax.experiment.foreign import name_here
+from rollax.experiment.foreign import told_here
 from rollax.experiment.parts import OWN_PARTS, PART_ABOUT, PARTS, fit_for, other_part, part_fields, part_name, part_of
 from rollax.experiment.values import coerce
 from rollax.settings import About, Limit, abouts, is_own, out_of_range
@@ -125,11 +125,8 @@ def named(name: str, paths: Iterable[Path]) -> Path | None:
 def unknown(name: str, known: Iterable[str], owner: str = "") -> str:
     """Why a name is no setting: what it is called here, or what it is near to."""
     names = list(known)
-    here = name_here(name)
-    if here in names:
-        return f"{name} is no field; it is called {here} here"
-    if here:
-        return f"{name} is no field; it is called {here} here, which {owner or 'this agent'} has not"
+    if told := told_here(name, names, owner or "this agent"):
+        return f"{name} is no field; it {told}"
     if parts := parts_with(name):
         return f"{name} is no field here; it goes with {' or '.join(f'{slot}={part}' for slot, part in parts)}"
     return f"{name} is no field; {did_you_mean(name, names)}"
@@ -204,13 +201,17 @@ def with_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
     """
     known = {leaf.path: leaf for leaf in leaves(tree)}
     problems: list[str] = []
+    given: dict[Path, str] = {}
     for name, value in values.items():
         try:
             path = named(name, known)
-            if path is None:
+            if path in given:
+                problems.append(f"{given[path]} and {name} are the same setting; give it once")
+            elif path is None:
                 short = {leaf.name for leaf in known.values()}
                 problems.append(unknown(name, short, getattr(tree, "agent", "")))
             else:
+                given[path] = name
                 tree = replace_at(tree, path, known[path].coerced(value))
         except ConfigError as error:
             problems += error.problems
