@@ -288,3 +288,44 @@ def test_a_kill_between_a_hash_and_its_file_is_no_damage(request, finished_run, 
     table.write()
     assert contents_of(run)["metrics.csv"] != before["metrics.csv"]
     assert ask(*words("plot", run)).lines == []
+
+
+def test_a_restart_keeps_all_that_was_there_beside(request, finished_run, tmp_path):
+    run = copied(finished_run, tmp_path)
+    hurt(run, checkpoint.META, "a flipped bit")
+    before = {name: content for name, content in contents_of(run).items() if name not in (".lock", "curve.png")}
+    asked(request, run, "resume", 0)  # it is finished: nothing but its summary is needed
+    asked(request, run, "extend", 3, "--restart", "keeps the old rows beside")
+    answer = judge(request, ask(*words("extend", run), "--restart"), 0, "metrics.1.csv", "checkpoints.1", most=1)
+    assert "evaluations.1.csv" in answer.err
+    del before["config.json"]  # with its new number of steps
+    nothing_lost(before, run)
+    assert summary_of(run)["status"] == "finished"
+    assert summary_of(run)["total_steps"] == 1600
+
+
+@pytest.mark.parametrize("name", ["watch.gif", "export", "export/weights.safetensors"])
+def test_nothing_is_written_through_a_link(request, finished_run, tmp_path, name):
+    """What commands leave in a run folder by default."""
+    run = copied(finished_run, tmp_path)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "file").write_text("mine")
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).symlink_to(theirs if name == "export" else theirs / "file")
+    judge(request, ask("watch" if name == "watch.gif" else "export", run), 3, f"{name} is a link")
+    assert contents_of(theirs) == {"file": b"mine"}
+
+
+def test_no_log_is_written_through_a_link(request, finished_run, tmp_path):
+    pytest.importorskip("tensorboardX")
+    run = copied(finished_run, tmp_path)
+    config = json.loads((run / "config.json").read_text())
+    config["record"]["log_to"] = ["jsonl", "tensorboard"]
+    recast(run, config)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "log").write_text("mine")
+    (run / "tensorboard").symlink_to(tmp_path / "theirs")
+    (run / "log.jsonl").symlink_to(tmp_path / "theirs" / "log")
+    judge(request, ask(*words("extend", run)), 0, "tensorboard is a link", "log.jsonl is a link")
+    assert contents_of(tmp_path / "theirs") == {"log": b"mine"}

@@ -92,6 +92,7 @@ def save(write: Callable[[Path], Any], target: Path) -> Path:
     aside = target.with_name(f".{os.getpid()}.{target.name}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        aside.unlink(missing_ok=True)  # so that nothing is written through a link
         write(aside)
         aside.replace(target)
     except (OSError, ValueError) as error:

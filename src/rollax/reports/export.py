@@ -86,8 +86,8 @@ def export(
     except OSError as error:
         raise ConfigError(f"out={target} cannot be made: {error.strerror}") from error
     for name in (CARD, WEIGHTS, CONFIG, PROGRAM, ONNX):
-        if kind_of(target / name) == "a link":
-            raise CheckpointError(f"{target / name} is a link, where a real file must be")
+        if kind_of(target / name) not in ("", "a file"):
+            raise CheckpointError(f"{target / name} is {kind_of(target / name)}, where a real file must be")
     save_file(flatten(policy.learner.params), target / WEIGHTS, {"format": "rollax", "agent": result.experiment.agent})
     config = to_json(result.experiment)
     remember(config)

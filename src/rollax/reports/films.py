@@ -16,9 +16,10 @@ import numpy as np
 
 from rollax.envs.pictures import Drawer, drawer_of
 from rollax.envs.protocol import Task
-from rollax.errors import ConfigError, EnvError
+from rollax.errors import CheckpointError, ConfigError, EnvError
 from rollax.extras import demand
 from rollax.programs.plan import make_plan
+from rollax.runs.reader import kind_of
 from rollax.runs.result import Policy, Result
 from rollax.types import Observation
 
@@ -92,6 +93,8 @@ def watch(
     """
     target = Path(out) if out else Path(run_dir) / "watch.gif"
     check_film(target)
+    if not out and kind_of(target) not in ("", "a file"):
+        raise CheckpointError(f"{target} is {kind_of(target)}, where a real file must be")
     result = Result(Path(run_dir), trust=trust)
     policy = result.policy(member, best=best)
     if policy.task.outside:

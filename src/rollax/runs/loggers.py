@@ -19,7 +19,7 @@ from rollax.errors import CheckpointError, ConfigError, warn
 from rollax.extras import missing
 from rollax.runs.files import digests, write_text
 from rollax.runs.folder import RunFolder
-from rollax.runs.reader import kind_of, read_text
+from rollax.runs.reader import kind_of, read_text, real_folder
 from rollax.runs.rows import json_step
 
 Row = dict[str, Any]
@@ -126,6 +126,7 @@ class TensorBoard:
         from tensorboardX import SummaryWriter
 
         self.path: Path = folder.path / "tensorboard"
+        real_folder(self.path)
         # What an earlier part of the run wrote from this step on is hidden by TensorBoard.
         self.make = lambda name: SummaryWriter(str(self.path / name), purge_step=step + 1)
         self.writers: dict[str, Any] = {"mean": self.make("mean")}
@@ -160,6 +161,7 @@ class WeightsAndBiases:
     def __init__(self, folder: RunFolder, config: Row, step: int):
         import wandb
 
+        real_folder(folder.path / "wandb")
         remembered = folder.path / "wandb-id.txt"
         identity = known_identity(folder, remembered) or secrets.token_hex(4)
         self.run = wandb.init(
