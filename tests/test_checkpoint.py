@@ -17,7 +17,8 @@ import pytest
 import rollax
 from rollax.errors import CheckpointError, ConfigError, NewerFormatError
 from rollax.runs import checkpoint
-from rollax.runs.folder import Lock, RunFolder
+from rollax.runs.folder import RunFolder
+from rollax.runs.lock import Lock
 
 TREE: dict[str, Any] = {
     "scalar": jnp.int32(7),

@@ -16,7 +16,8 @@ import rollax
 from rollax.errors import CheckpointError
 from rollax.runs import checkpoint, seals
 from rollax.runs.files import write_text
-from rollax.runs.folder import Lock, RunFolder
+from rollax.runs.folder import RunFolder
+from rollax.runs.lock import Lock
 
 PARTS = (checkpoint.ARRAYS, checkpoint.META, checkpoint.MANIFEST, checkpoint.SEAL)
 

@@ -27,7 +27,8 @@ from rollax.runs import checkpoint, tables
 from rollax.runs.advancing import Reached, advance
 from rollax.runs.console import Console
 from rollax.runs.files import EVALUATION_COLUMNS
-from rollax.runs.folder import Lock, RunFolder, unused_folder
+from rollax.runs.folder import RunFolder, unused_folder
+from rollax.runs.lock import Lock
 from rollax.runs.loggers import Loggers, OnRows
 from rollax.runs.loggers import problems as loggers_missing
 from rollax.runs.result import Result, starting_weights

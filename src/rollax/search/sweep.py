@@ -14,7 +14,7 @@ from rollax.errors import ConfigError, NumericError
 from rollax.experiment.experiment import MOST_MEMBERS, Experiment, Member, with_values
 from rollax.experiment.tree import leaves, to_json
 from rollax.runs.files import write_text
-from rollax.runs.folder import Lock
+from rollax.runs.lock import Lock
 from rollax.runs.trust import remember
 from rollax.search.arena import Arena, searchable_plan, with_rungs
 from rollax.search.origin import origin_of
