@@ -53,10 +53,16 @@ class Worker:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()  # so that the pipe ends with the process
+        self.poll = select.poll()
+        self.poll.register(self.pipe.fileno(), select.POLLIN)
 
     def ask(self, call: str, argument: Any = None) -> None:
         with suppress(OSError):  # of one that is gone, as its answer will show
             self.pipe.send((call, argument))
+
+    def is_ready(self, seconds: float) -> bool:
+        """Whether there is an answer, or the end of its process, within so many seconds."""
+        return bool(self.poll.poll(max(0.0, seconds) * 1_000))
 
     def answer(self, call: str) -> Any:
         """What it has answered; a Failure for the end of its process, or for what its environment raised."""
@@ -86,21 +92,13 @@ class Worker:
 
 def gather(workers: dict[int, Worker], call: str, seconds: float) -> dict[int, Any]:
     """What each of these workers answers to a call; a Failure for those that do not within so many seconds."""
-    answers: dict[int, Any] = {}
-    waiting = {worker.pipe.fileno(): number for number, worker in workers.items()}
-    poll, end = select.poll(), time.monotonic() + seconds
-    for descriptor in waiting:
-        poll.register(descriptor, select.POLLIN)
-    while waiting:
-        ready = poll.poll(max(0.0, end - time.monotonic()) * 1_000)
-        for descriptor, _ in ready:
-            poll.unregister(descriptor)
-            number = waiting.pop(descriptor)
-            answers[number] = workers[number].answer(call)
-        if not ready:
-            late = Failure(f"has not answered for {seconds:g} s in {call}; if it is only slow, raise --env-seconds")
-            return answers | dict.fromkeys(waiting.values(), late)
-    return answers
+    end = time.monotonic() + seconds
+    late = Failure(f"has not answered for {seconds:g} s in {call}; if it is only slow, raise --env-seconds")
+    # One after the other: whoever is not waited for yet has its answer ready by then, and wakes nobody.
+    return {
+        number: worker.answer(call) if worker.is_ready(end - time.monotonic()) else late
+        for number, worker in workers.items()
+    }
 
 
 def facts_in_a_process(name: str, seconds: float) -> Facts:
