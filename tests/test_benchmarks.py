@@ -65,7 +65,7 @@ def test_more_steps_and_less_time_are_faster():
 
 def test_the_words_of_a_function_say_whether_it_is_on_the_way():
     module = script("walk")
-    assert module.words_of("RunFolder.save_checkpoint") == {"run", "folder", "save", "checkpoint"}
+    assert module.words_of("RunFolder.write_checkpoint") == {"run", "folder", "write", "checkpoint"}
     assert not module.words_of("Table.__init__") & module.WORDS
     for name in ("DQN.init", "make_plan", "Evaluator.__call__", "Console.progress"):
         assert module.words_of(name) & module.WORDS

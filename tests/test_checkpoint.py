@@ -95,7 +95,7 @@ def test_the_newest_whole_checkpoint_is_used(tmp_path, capsys):
     folder = RunFolder(tmp_path)
     assert folder.newest_good_checkpoint() == (None, {})
     for step in (10, 20, 30):
-        folder.save_checkpoint(step, TREE, {"step": step}, keep=3)
+        folder.write_checkpoint(step, checkpoint.flatten(TREE), {"step": step}, keep=3)
     (folder.checkpoints / "30" / "arrays.safetensors").write_bytes(b"")
     path, meta = folder.newest_good_checkpoint()
     assert path is not None
@@ -114,7 +114,7 @@ def test_only_the_last_are_kept_and_leftovers_of_a_kill_are_swept(tmp_path):
     folder.checkpoints.mkdir()
     (folder.checkpoints / ".25.999").mkdir()
     for step in (10, 20, 30):
-        folder.save_checkpoint(step, TREE, {}, keep=2)
+        folder.write_checkpoint(step, checkpoint.flatten(TREE), {}, keep=2)
     assert sorted(entry.name for entry in folder.checkpoints.iterdir()) == ["20", "30"]
 
 
@@ -177,10 +177,10 @@ def test_only_our_own_leftovers_are_swept(tmp_path):
 def test_what_is_not_ours_stays_in_a_checkpoint_that_is_dropped(tmp_path):
     folder = RunFolder(tmp_path)
     for step in (10, 20):
-        folder.save_checkpoint(step, TREE, {"step": step}, keep=2)
+        folder.write_checkpoint(step, checkpoint.flatten(TREE), {"step": step}, keep=2)
     note = folder.checkpoints / "10" / "note.txt"
     note.write_text("mine")
-    folder.save_checkpoint(30, TREE, {"step": 30}, keep=2)
+    folder.write_checkpoint(30, checkpoint.flatten(TREE), {"step": 30}, keep=2)
     (kept,) = folder.checkpoints.rglob("note.txt")
     assert kept.read_text() == "mine"
     assert folder.checkpoint_steps() == [30, 20]
@@ -195,7 +195,7 @@ def test_a_link_in_place_of_the_checkpoints_is_never_followed(tmp_path):
     folder.make()
     folder.checkpoints.symlink_to(elsewhere)
     for action in (
-        lambda: folder.save_checkpoint(20, TREE, {"step": 20}, keep=1),
+        lambda: folder.write_checkpoint(20, checkpoint.flatten(TREE), {"step": 20}, keep=1),
         lambda: folder.newest_good_checkpoint(aside=True),
     ):
         with pytest.raises(CheckpointError, match="is a link, where a real folder must be"):
@@ -206,7 +206,7 @@ def test_a_link_in_place_of_the_checkpoints_is_never_followed(tmp_path):
 def test_what_is_set_aside_has_a_name_of_its_own(tmp_path):
     folder = RunFolder(tmp_path)
     for _ in range(3):
-        folder.save_checkpoint(10, TREE, {"step": 10}, keep=2)
+        folder.write_checkpoint(10, checkpoint.flatten(TREE), {"step": 10}, keep=2)
         (folder.checkpoints / "10" / "meta.json").unlink()
         with pytest.raises(CheckpointError, match="is whole"):
             folder.newest_good_checkpoint(aside=True)
@@ -215,7 +215,7 @@ def test_what_is_set_aside_has_a_name_of_its_own(tmp_path):
 
 def test_a_checkpoint_under_another_name_or_of_a_newer_format_is_refused(tmp_path):
     folder = RunFolder(tmp_path)
-    folder.save_checkpoint(10, TREE, {"step": 10}, keep=2)
+    folder.write_checkpoint(10, checkpoint.flatten(TREE), {"step": 10}, keep=2)
     path = (folder.checkpoints / "10").rename(folder.checkpoints / "20")
     with pytest.raises(CheckpointError, match="is the checkpoint of step 10 under another name"):
         checkpoint.verify(path)

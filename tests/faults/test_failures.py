@@ -9,20 +9,13 @@ from types import SimpleNamespace
 
 import jax
 import pytest
-from fault_tools import ask, ask_process, judge
+from fault_tools import ask, ask_process, judge, ours
 
-from rollax.blame import OWN_SOURCE
 from rollax.commands import cli
 from rollax.errors import EnvError, ResourceError
 from rollax.programs.processes import start_ray
 
 ray_exceptions = pytest.importorskip("ray.exceptions")
-
-
-def ours(function):
-    """A function that seems to be of the library, so that nobody is blamed for what it raises."""
-    function.__code__ = function.__code__.replace(co_filename=str(OWN_SOURCE / "commands" / "failing.py"))
-    return function
 
 
 @ours

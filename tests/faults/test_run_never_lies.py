@@ -185,7 +185,7 @@ MOMENTS = {
     "first evaluation": (signals.Ear, "together", 1),
     "a later evaluation": (JitRunning, "evaluate", 3),
     "last evaluation": (JitRunning, "evaluate", 5),
-    "saving": (RunFolder, "save_checkpoint", 2),
+    "saving": (RunFolder, "write_checkpoint", 2),
 }
 FEW = ("compiling", "first evaluation", "last evaluation")
 

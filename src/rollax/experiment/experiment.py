@@ -122,7 +122,12 @@ class RecordConfig:
         protocol=True,
     )
     checkpoint_seconds: float = setting(
-        30.0, "Seconds between checkpoints.", limit=NOT_NEGATIVE, rare=True, resumable=True, incidental=True
+        30.0,
+        "Least seconds between checkpoints; 0 writes one after every chunk.",
+        limit=NOT_NEGATIVE,
+        rare=True,
+        resumable=True,
+        incidental=True,
     )
     keep_checkpoints: int = setting(
         2, "Number of checkpoints that are kept.", limit=COUNT, rare=True, resumable=True, incidental=True

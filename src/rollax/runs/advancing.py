@@ -39,7 +39,8 @@ def advance(session: Session, running: Running, state: Any, best: Best, ear: Ear
     """
     plan, schedule = session.plan, session.plan.schedule
     iteration = int(state.iteration)
-    saved, saved_at = (iteration if iteration else -1), time.monotonic()
+    saved = iteration if iteration else -1
+    session.saver.start()
     pace: dict[bool, float] = {}  # seconds of an iteration, while warming up and while learning
     note_failures(session, state)
     (heard,) = cluster.agree(ear.first)
@@ -63,8 +64,7 @@ def advance(session: Session, running: Running, state: Any, best: Best, ear: Ear
             heard = ear.first  # what breaks while others are left in the middle of something breaks for that
             break
         state = chunk.state
-        waited = time.monotonic() - saved_at
-        spent, waited, heard = cluster.agree(time.perf_counter() - began, waited, ear.first)
+        spent, due, heard = cluster.agree(time.perf_counter() - began, session.saver.is_due(), ear.first)
         session.times.train_seconds += spent
         pace[learning] = spent / max(chunk.reached - iteration, 1)
         note_failures(session, state)
@@ -79,17 +79,22 @@ def advance(session: Session, running: Running, state: Any, best: Best, ear: Ear
             best, heard = evaluate(session, running, state, best, ear)
             owed = bool(heard)
         show_progress(session, iteration, pace[learning])
-        if waited >= plan.experiment.record.checkpoint_seconds:
-            save(session, state, best, step)
-            saved, saved_at = iteration, time.monotonic()
+        note_saved(session)
+        if due:
+            save(session, state, best, step, wait=False)
+            saved = iteration
             (heard,) = cluster.agree(heard or ear.first)
         else:
             session.metrics.write_if_due()
             session.evaluations.write_if_due()
     if any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):  # given up in the middle of a chunk
+        session.saver.wait()
+        note_saved(session)
         return Reached(session.saved_step // plan.steps_per_iteration, None, int(heard))
     if saved != iteration:
-        save(session, state, best, iteration * plan.steps_per_iteration)
+        save(session, state, best, iteration * plan.steps_per_iteration, wait=True)
+    session.saver.wait()
+    note_saved(session)
     return Reached(iteration, state, int(heard), iteration >= schedule.total and not owed)
 
 
@@ -117,8 +122,11 @@ def next_stop(plan: Plan, iteration: int, pace: float | None) -> int:
     return min(boundaries)
 
 
-def save(session: Session, state: Any, best: Best, step: int) -> None:
-    """A checkpoint; what the tables hold up to its step is on disk before it.  All processes must have the same."""
+def save(session: Session, state: Any, best: Best, step: int, *, wait: bool) -> None:
+    """A checkpoint, complete on return if it is to wait; what the tables hold up to its step is on disk before it.
+
+    All processes must have the same.
+    """
     plan = session.plan
     if jax.process_count() > 1:
         check_weights(checkpoint.params_sha256(fetch(state.learner.params)), step)
@@ -127,6 +135,13 @@ def save(session: Session, state: Any, best: Best, step: int) -> None:
     times = replace(session.times, wall_seconds=session.wall())
     meta = {"rollax": __version__, "step": step, "config": to_json(plan.experiment), "times": asdict(times)}
     meta["tables"] = session.recorded()
-    session.folder.save_checkpoint(step, {"train": state, "best": best}, meta, plan.experiment.record.keep_checkpoints)
-    session.saved_step = step
-    write_summary(session, "running", step, None)
+    session.saver.save(step, {"train": state, "best": best}, meta, wait=wait)
+    note_saved(session)
+
+
+def note_saved(session: Session) -> None:
+    """Says in the summary how far the run is saved, where that has changed."""
+    saved = session.saver.saved_step
+    if saved is not None and saved != session.saved_step:
+        session.saved_step = saved
+        write_summary(session, "running", saved, None)

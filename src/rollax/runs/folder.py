@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rollax.errors import CheckpointError, ConfigError, NewerFormatError, RollaxError, warn
 from rollax.experiment.experiment import Experiment
 from rollax.experiment.looking import looked_at
@@ -239,11 +241,8 @@ class RunFolder:
         """Whatever is in the folder of checkpoints, which must be a real one."""
         return [entry.name for entry in self.checkpoints.iterdir()] if real_folder(self.checkpoints) else []
 
-    def save_checkpoint(self, step: int, tree: Any, meta: dict[str, Any], keep: int) -> None:
-        """Writes a checkpoint and drops old ones.  With several processes, all must call it."""
-        arrays = checkpoint.flatten(tree, keep=self.writes)
-        if not self.writes:
-            return
+    def write_checkpoint(self, step: int, arrays: dict[str, np.ndarray], meta: dict[str, Any], keep: int) -> None:
+        """Writes a checkpoint and drops old ones."""
         if not real_folder(self.checkpoints):
             self.checkpoints.mkdir()
         self.sweep_checkpoints()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from rollax.programs.debugging import NO_DEBUG, Debug
 from rollax.programs.evaluate import Best
 from rollax.programs.machine import memory_size, use_compile_cache
 from rollax.programs.plan import Plan, make_plan
-from rollax.programs.program import Running
+from rollax.programs.program import Running, nbytes
 from rollax.runs import checkpoint, tables
-from rollax.runs.advancing import Reached, advance
+from rollax.runs.advancing import Reached, advance, note_saved
 from rollax.runs.console import Console
 from rollax.runs.files import EVALUATION_COLUMNS
 from rollax.runs.folder import RunFolder, unused_folder
@@ -33,6 +33,7 @@ from rollax.runs.loggers import Loggers, OnRows
 from rollax.runs.loggers import problems as loggers_missing
 from rollax.runs.result import Result, starting_weights
 from rollax.runs.resuming import check_arrays, check_origin, check_version, chosen_checkpoint, saved_shapes
+from rollax.runs.saving import Saver
 from rollax.runs.session import (
     Draw,
     Session,
@@ -168,6 +169,7 @@ def drive(
             evaluations=folder.table(folder.evaluations, EVALUATION_COLUMNS, step, grids[1], last),
             loggers=Loggers(record.log_to, folder, config, step, on_rows),
             times=Times(**meta.get("times", {})),
+            saver=Saver(folder, record.checkpoint_seconds, record.keep_checkpoints, nbytes(plan.shapes())),
             saved_step=step,
         )
         announce(session, path.name if path else "")
@@ -181,7 +183,11 @@ def drive(
                 reached = advance(session, running, state, best, ear)
         except Heard as signal:  # before anything was done that a checkpoint does not hold
             reached = Reached(session.saved_step // plan.steps_per_iteration, None, signal.number)
-        except BaseException:
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):  # a second Ctrl-C waits for nothing
+                with suppress(OSError):
+                    session.saver.wait()
+                    note_saved(session)
             write_summary(session, "interrupted", session.saved_step, None)
             session.loggers.close("interrupted")
             raise

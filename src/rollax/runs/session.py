@@ -20,6 +20,7 @@ from rollax.runs.console import Console, Standing, duration, table
 from rollax.runs.files import Table
 from rollax.runs.folder import RunFolder
 from rollax.runs.loggers import Loggers
+from rollax.runs.saving import Saver
 
 Draw = Callable[[list[Path], Path], Path]  # draws the curves of run folders into a file, and returns its path
 
@@ -43,6 +44,7 @@ class Session:
     metrics: Table
     evaluations: Table
     loggers: Loggers
+    saver: Saver
     times: Times
     failed: dict[int, dict[str, Any]] = field(default_factory=dict)
     saved_step: int = 0  # of the newest checkpoint
