@@ -13,6 +13,7 @@ import numpy as np
 from rollax import __version__
 from rollax.errors import CheckpointError, ConfigError
 from rollax.experiment.experiment import Experiment
+from rollax.runs import checkpoint
 from rollax.runs.files import write_text
 from rollax.runs.folder import RunFolder
 from rollax.runs.reader import check_shape, kind_of, read_json
@@ -86,7 +87,7 @@ class SweepFolder:
     ) -> None:
         """Writes what a sweep needs to go on from here, and then its rows."""
         meta = {"step": step, "rollax": __version__, "origin": origin, "random": random.bit_generator.state}
-        self.run.save_checkpoint(step, arena.saved(), meta | plain(progress), KEPT)
+        self.run.write_checkpoint(step, checkpoint.flatten(arena.saved()), meta | plain(progress), KEPT)
         self.write_rows(space, progress.rows)
 
     def end(self, origin: Origin, space: Space, progress: Progress) -> None:
