@@ -19,7 +19,7 @@ from process_tools import HANGING, rollax, surroundings
 from safetensors.numpy import load_file
 
 from rollax.__main__ import main
-from rollax.blame import OWN_SOURCE
+from rollax.errors import OWN_SOURCE
 from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder
 

@@ -18,7 +18,7 @@ SOURCE = Path(rollax.__file__).parent
 
 # Packages are floors: one imports only from those before it.  Floors of one line do not import each other.
 FLOORS = [
-    ["types", "errors", "extras", "blame", "settings", "tracing"],
+    ["types", "errors", "settings", "tracing"],
     ["rules"],
     ["networks"],
     ["memory"],
@@ -30,7 +30,7 @@ FLOORS = [
     ["search", "reports", "tools"],
     ["commands"],
 ]
-TOP = {"types", "errors", "extras", "blame", "settings", "tracing", "__init__", "__main__"}
+TOP = {"types", "errors", "settings", "tracing", "__init__", "__main__"}
 
 
 def modules():

@@ -10,8 +10,7 @@ import inspect
 import typing
 from typing import Any, NamedTuple
 
-from rollax.blame import fails
-from rollax.errors import ConfigError, EnvError, shown
+from rollax.errors import ConfigError, EnvError, fails, shown
 
 # Numbers are computed in 32 bits.  What is beyond the largest is infinite there, and below the smallest it is 0.
 LARGEST, SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38

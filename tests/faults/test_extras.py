@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fault_tools import ask, judge
 
-from rollax.extras import EXTRAS
+from rollax.errors import EXTRAS
 
 SMALL = ("--preset", "none", "--steps", "64", "--num-envs", "2", "--capacity", "64", "--batch-size", "8")
 SEARCH = ("--search", "discount=uniform:0.5:0.9")

@@ -9,7 +9,7 @@ import pytest
 from fault_tools import TINY, ask, judge
 
 import rollax
-from rollax.blame import users_line
+from rollax.errors import users_line
 
 MODULE = """
 import jax.numpy as jnp

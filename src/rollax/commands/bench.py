@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rollax.commands.flags import parse
-from rollax.errors import ConfigError
-from rollax.extras import missing
+from rollax.errors import ConfigError, missing
 from rollax.settings import COUNT, COUNT_OR_NONE, Limit, setting
 
 # What each comparison needs, as modules.

@@ -8,9 +8,8 @@ import sys
 import traceback
 from typing import NamedTuple
 
-from rollax.blame import blamed
 from rollax.commands.failures import TRACEBACK, TRACEBACK_HELP, check_xla_flags, explained
-from rollax.errors import INTERRUPTED, ConfigError, did_you_mean
+from rollax.errors import INTERRUPTED, ConfigError, blamed, did_you_mean
 
 
 class Command(NamedTuple):

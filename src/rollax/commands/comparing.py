@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from rollax.commands.flags import parse
-from rollax.extras import demand
+from rollax.errors import demand
 from rollax.settings import COUNT, COUNT_OR_NONE, setting
 
 Mode = Literal["pytorch", "jax_sequential", "jax_parallel"]

@@ -9,8 +9,7 @@ import sys
 import traceback
 from typing import Any
 
-from rollax.blame import blamed, told
-from rollax.errors import ConfigError, ResourceError, RollaxError
+from rollax.errors import ConfigError, ResourceError, RollaxError, blamed, told
 
 TRACEBACK = "--traceback"
 TRACEBACK_HELP = f"{TRACEBACK} after any command shows where an error came from."

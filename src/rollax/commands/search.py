@@ -10,7 +10,7 @@ from typing import Any, Literal
 import tyro
 
 from rollax.commands.flags import ExperimentFlags, read_experiment
-from rollax.extras import demand
+from rollax.errors import demand
 from rollax.settings import COUNT, COUNT_OR_NONE, Limit, setting
 
 MOST = 1_000_000  # settings, trials and members

@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.blame import fails
 from rollax.envs.protocol import Task
-from rollax.errors import EnvError
+from rollax.errors import EnvError, fails
 from rollax.types import Array, Box, Discrete, Key, Observation, Space, count_of
 
 # Which of so many values of `step` must be numbers.

@@ -13,8 +13,7 @@ import numpy as np
 
 from rollax.envs.host import HostStep, HostTask
 from rollax.envs.protocol import EnvConfig
-from rollax.errors import ConfigError, did_you_mean
-from rollax.extras import demand, installed
+from rollax.errors import ConfigError, demand, did_you_mean, installed
 from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit, setting
 from rollax.types import Discrete, Observation
 

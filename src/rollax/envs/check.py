@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax import settings as named
-from rollax.blame import fails
 from rollax.envs import registry
 from rollax.envs.adapters import FiveValues
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Envs, Task, of_all_players, play_envs, reset_envs, step_envs
 from rollax.envs.random_play import RandomPlay
-from rollax.errors import ConfigError, EnvError
+from rollax.errors import ConfigError, EnvError, fails
 from rollax.types import Decision, Key, Observation
 
 NUM_ENVS = 16

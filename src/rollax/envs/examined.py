@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rollax.blame import fails, told
-from rollax.errors import ConfigError, EnvError
-from rollax.extras import demand
+from rollax.errors import ConfigError, EnvError, demand, fails, told
 
 PREFIX = "gymnasium:"
 

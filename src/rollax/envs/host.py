@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.blame import fails
 from rollax.envs.protocol import Envs
-from rollax.errors import EnvError, RollaxError, warn
+from rollax.errors import EnvError, RollaxError, fails, warn
 from rollax.types import Array, Carry, EnvSpec, Key, Observation, Space, count_of
 
 CLOSING_SECONDS = 5.0

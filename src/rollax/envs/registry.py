@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollax import settings as named
-from rollax.blame import fails, told
 from rollax.envs import atari
 from rollax.envs import gymnasium as gymnasium_envs
 from rollax.envs.adapters import to_task
@@ -16,7 +15,7 @@ from rollax.envs.hackmatrix import HackMatrix
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import EnvConfig, Task
 from rollax.envs.treasurehunt import TreasureHunt
-from rollax.errors import ConfigError, EnvError
+from rollax.errors import ConfigError, EnvError, fails, told
 from rollax.types import Box
 
 # Listed rather than asked: making one of the others downloads a data set.

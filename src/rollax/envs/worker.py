@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rollax.blame import fails
 from rollax.envs.examined import Examined, Leaf, put, settle
-from rollax.errors import RollaxError
+from rollax.errors import RollaxError, fails
 
 # Signals that a terminal or a scheduler sends to all processes.  What follows is for the run to decide.
 HEARD_BY_ALL = (signal.SIGINT, signal.SIGTERM)

@@ -15,9 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import checkify
 
-from rollax.blame import frames_of, is_ours, short, users_frame
 from rollax.envs.protocol import Step, Task
-from rollax.errors import EnvError, NumericError, RollaxError
+from rollax.errors import EnvError, NumericError, RollaxError, frames_of, is_ours, short, users_frame
 from rollax.experiment.experiment import Experiment
 from rollax.programs.background import beside
 from rollax.programs.jit import JitProgram, JitRunning

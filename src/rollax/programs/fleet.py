@@ -17,9 +17,8 @@ import numpy as np
 
 from rollax.agents.base import Agent, Learner
 from rollax.agents.dqn import DQN, DQNConfig
-from rollax.errors import ConfigError, warn
+from rollax.errors import ConfigError, missing, warn
 from rollax.experiment.experiment import Experiment, population_size
-from rollax.extras import missing
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Sample
 from rollax.programs import streams

@@ -15,8 +15,7 @@ from typing import Any
 import jax
 
 import rollax
-from rollax.errors import ConfigError
-from rollax.extras import installed
+from rollax.errors import ConfigError, installed
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
 OPTIONAL = ("ale-py", "gymnasium")

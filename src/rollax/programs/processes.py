@@ -16,10 +16,9 @@ import jax
 import numpy as np
 
 from rollax.agents.dqn import DQNConfig
-from rollax.errors import ResourceError, warn
+from rollax.errors import ResourceError, demand, warn
 from rollax.experiment.experiment import Experiment
 from rollax.experiment.tree import to_json
-from rollax.extras import demand
 from rollax.programs.actors import Actor, Board, Shard, remote
 
 MOMENT = 0.2  # seconds that one waits for an answer before looking elsewhere

@@ -25,9 +25,8 @@ from safetensors.numpy import save_file
 import rollax
 from rollax.envs import registry
 from rollax.envs.host import HostTask
-from rollax.errors import CheckpointError, ConfigError
+from rollax.errors import CheckpointError, ConfigError, demand
 from rollax.experiment.tree import to_json
-from rollax.extras import demand
 from rollax.programs.evaluate import Evaluation, Evaluator
 from rollax.programs.loop import leaf_name
 from rollax.programs.streams import play_keys

@@ -16,8 +16,7 @@ import numpy as np
 
 from rollax.envs.pictures import Drawer, drawer_of
 from rollax.envs.protocol import Task
-from rollax.errors import CheckpointError, ConfigError, EnvError
-from rollax.extras import demand
+from rollax.errors import CheckpointError, ConfigError, EnvError, demand
 from rollax.programs.plan import make_plan
 from rollax.runs.reader import kind_of
 from rollax.runs.result import Policy, Result

@@ -14,9 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from rollax.blame import told, users_line
-from rollax.errors import CheckpointError, ConfigError, warn
-from rollax.extras import missing
+from rollax.errors import CheckpointError, ConfigError, missing, told, users_line, warn
 from rollax.runs.files import digests, write_text
 from rollax.runs.folder import RunFolder
 from rollax.runs.reader import kind_of, read_text, real_folder

@@ -10,9 +10,8 @@ from typing import Any
 
 import jax
 
-from rollax.blame import users_line
 from rollax.envs.check import check_before_training
-from rollax.errors import ConfigError, NumericError, ResourceError
+from rollax.errors import ConfigError, NumericError, ResourceError, users_line
 from rollax.experiment.experiment import Experiment
 from rollax.experiment.tree import to_json
 from rollax.programs import cluster
