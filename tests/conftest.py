@@ -31,7 +31,7 @@ for name in (
 ):
     os.environ.setdefault(name, "600")
 
-THOROUGH = os.environ.get("ROLLAX_THOROUGH", "0") != "0"
+from cases import THOROUGH  # noqa: E402 - from beside this file
 
 
 def pytest_configure(config):

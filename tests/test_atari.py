@@ -13,6 +13,7 @@ from process_tools import command
 from test_cli import summary
 
 import rollax
+from rollax import errors
 from rollax.commands.cli import run_command
 from rollax.envs import atari, registry
 from rollax.envs import gymnasium as gymnasium_envs
@@ -124,7 +125,8 @@ def test_a_wrong_name_is_one_line(name, told):
 
 
 def test_without_ale_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(atari, "installed", lambda: False)
+    monkeypatch.setattr(errors, "installed", lambda module: False)
+    monkeypatch.setattr(atari, "installed", lambda module: False)
     with pytest.raises(ConfigError, match=re.escape("pip install 'rollax[atari]'")):
         registry.make("ALE/Breakout-v5")
     assert atari.names() == []

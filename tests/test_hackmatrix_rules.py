@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import THOROUGH
+from cases import THOROUGH
 from hackmatrix_tools import SameDice, disagreements, on_host, random_scenario, row_of, to_reference
 from hypothesis import given, settings
 from hypothesis import strategies as st

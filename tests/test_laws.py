@@ -90,7 +90,7 @@ def test_stops_saving_and_loading_change_no_bit(name, cartpole, tmp_path):
     pieces = first
     for stop in (9, 10, 31):
         pieces = run(pieces, stop)
-    checkpoint.save(tmp_path / "31", pieces, {})
+    checkpoint.save(tmp_path / "31", pieces, {"step": 31})
     checkpoint.verify(tmp_path / "31")
     restored = checkpoint.restore(tmp_path / "31", program.shapes(keys, hparams)[0])
     assert equal(pieces, restored)
@@ -254,7 +254,10 @@ def test_evaluation_leaves_the_training_alone(cartpole):
     plain = advance(program, start(program, keys, hparams, WARM_UP), 40)
     state = advance(program, start(program, keys, hparams, WARM_UP), 20)
     _, best = jax.jit(program.init)(keys, hparams)
-    result, best = jax.jit(program.evaluate)(state.learner, state.key, state.iteration, best)
+    playing = program.blank(jax.eval_shape(program.evaluator.begin, state.key))
+    steps = (jnp.int32(0), jnp.int32(program.evaluator.max_episode_steps))
+    playing, best = jax.jit(program.evaluate)(state.learner, state.key, state.iteration, best, playing, *steps)
+    result = playing.result
     assert result.returns.shape == (2, 16)
     assert equal(plain, advance(program, state, 40))
     np.testing.assert_array_equal(best.score, np.mean(result.returns, axis=1))
