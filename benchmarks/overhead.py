@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from bare_loop import BATCH, CAPACITY, HIDDEN, NUM_ENVS, make_bare_loop
+from bare_loop import FEW, MANY, Work, make_bare_loop
 
 from rollax.experiment.experiment import make_experiment
 from rollax.programs.plan import make_plan
@@ -25,24 +26,27 @@ from rollax.programs.plan import make_plan
 WARM_UP = 32  # iterations
 
 
-def library(seeds: int, num_envs: int, batch_size: int, hidden: tuple[int, ...], capacity: int):
+def library(seeds: int, work: Work, **more: Any):
     """Returns `run(iterations)`, and the seconds until it could start: three programs, and one more behind them."""
-    plan = make_plan(
-        make_experiment(
-            "double",
-            preset="none",
-            seeds=seeds,
-            num_envs=num_envs,
-            batch_size=batch_size,
-            hidden=hidden,
-            capacity=capacity,
-            warm_up_steps=WARM_UP * num_envs,
-            log_steps=num_envs * 2**20,  # one window for all
-        )
+    return ready(
+        "double" if work.double else "dqn",
+        seeds,
+        num_envs=work.num_envs,
+        batch_size=work.batch,
+        hidden=work.hidden,
+        capacity=work.capacity,
+        warm_up_steps=WARM_UP * work.num_envs,
+        log_steps=work.num_envs * 2**20,  # one window for all
+        **more,
     )
+
+
+def ready(agent: str, seeds: int, **settings: Any):
+    """The same for any agent, without a preset."""
+    plan = make_plan(make_experiment(agent, preset="none", seeds=seeds, **settings))
     running = plan.program.compile(plan.keys, plan.hparams)
     state, _ = running.begin(plan.keys, plan.hparams)
-    reached = WARM_UP
+    reached = max(WARM_UP, plan.schedule.warm_up)
     state = running.advance_to(state, reached).state
 
     def run(iterations: int) -> None:
@@ -53,9 +57,9 @@ def library(seeds: int, num_envs: int, batch_size: int, hidden: tuple[int, ...],
     return run, running.compile_seconds
 
 
-def bare(seeds: int):
+def bare(seeds: int, make: Callable[[], Any] = make_bare_loop):
     """Likewise: two programs."""
-    init, loop = make_bare_loop()
+    init, loop = make()
     keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
     if seeds > 1:
         init, loop = jax.vmap(init), jax.vmap(loop, (0, None))
@@ -92,14 +96,14 @@ def main() -> None:
     print(f"{'seeds':>5} {'program':>10} {'us/iteration':>13} {'compile s':>10} {'ratio to bare':>14}")
     longer = 1 if jax.default_backend() == "cpu" else 20  # calls that last: each one's own cost is not what is asked
     for seeds, iterations in ((1, 400 * longer), (10, 60 * longer)):
-        ours, ours_compile = library(seeds, NUM_ENVS, BATCH, HIDDEN, CAPACITY)
+        ours, ours_compile = library(seeds, MANY)
         yardstick, bare_compile = bare(seeds)
         times = in_turns({"bare": yardstick, "rollax": ours}, iterations, rounds)
         ratio = np.median(times["rollax"] / times["bare"])
         print(f"{seeds:5d} {'bare':>10} {np.median(times['bare']):13.0f} {bare_compile:10.1f} {1:14.2f}")
         print(f"{seeds:5d} {'rollax':>10} {np.median(times['rollax']):13.0f} {ours_compile:10.1f} {ratio:14.2f}")
     for seeds in (1, 10):
-        run, _ = library(seeds, 10, 128, (120, 84), 10_000)
+        run, _ = library(seeds, FEW._replace(double=True))
         times = in_turns({"rollax": run}, 1_000, rounds)["rollax"]
         rate = seeds * 10 / np.median(times) * 1e6
         print(

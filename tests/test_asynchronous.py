@@ -113,6 +113,7 @@ def lose_an_actor(running, metrics, told):
     wait_for(lambda: int(metrics.read_text().splitlines()[-1].rpartition(",")[2]) >= 1, running)
 
 
+@pytest.mark.thorough
 def test_a_run_goes_on_without_an_actor_and_can_be_played(tmp_path):
     """One actor is killed on the way; the run says so, replaces it, and goes on until it is asked to stop."""
     flags = "--preset none --num-envs 4 --rollout-length 4 --hidden 8 --capacity 1600 --batch-size 8 --warm-up-steps 64"

@@ -251,10 +251,11 @@ SMALL = {
     ("timing", "profile"),
     [
         ("simultaneous", ""),
-        pytest.param("sequential", "", marks=pytest.mark.thorough),
-        pytest.param("sequential", "/reference", marks=pytest.mark.thorough),
+        ("sequential", ""),
+        ("sequential", "/reference"),
     ],
 )
+@pytest.mark.thorough
 def test_one_agent_after_the_other_is_the_whole_program_to_the_last_bit(timing, profile):
     """The same numbers are drawn, so boards, memories, returns and weights are the same."""
     changes = SMALL | ({"stale_frames": 60} if profile else {})

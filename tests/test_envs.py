@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import types
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from probes import Constant, Counter, Probe, task
 
+from rollax.envs import gymnax as gymnax_envs
 from rollax.envs import registry
 from rollax.envs.adapters import to_task
 from rollax.envs.check import check_environment
@@ -63,6 +65,27 @@ def test_cartpole_truncates_at_its_limit_and_not_before():
     step = made.step(jax.random.key(1), state, jnp.int32(0))
     assert (bool(step.terminated), bool(step.truncated)) == (False, True)
     assert np.abs(np.asarray(step.next_obs.features)).max() > 0.15  # moved on, not reset
+
+
+def test_names_of_gymnax_are_its_own():
+    assert sorted((*gymnax_envs.DISCRETE, *gymnax_envs.CONTINUOUS)) == sorted(gymnax.registered_envs)
+
+
+def test_drawing_is_not_imported_to_train():
+    """Nor to know names; but gymnax's games can still draw, and others import it as ever."""
+    code = """
+import sys
+from rollax.envs import registry
+registry.names()
+assert not {"gymnax", "seaborn"} & set(sys.modules)
+registry.make("CartPole-v1")
+assert not {"scipy.stats", "matplotlib.pyplot", "seaborn", "pandas"} & set(sys.modules)
+from gymnax.environments.misc import pong
+assert pong.sns.color_palette(n_colors=3) and "seaborn" in sys.modules
+import matplotlib.pyplot as plt
+assert plt.figure() is not None
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("name", [name for name in registry.inside_names() if name != "MNISTBandit-bsuite"])

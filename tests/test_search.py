@@ -194,6 +194,7 @@ def study_in(folder):
     return optuna.load_study(study_name="double on CartPole-v1", storage=storage)
 
 
+@pytest.mark.thorough
 def test_a_search_that_is_killed_ends_with_exactly_its_trials(tmp_path):
     """Killed in the middle, the same command takes up what was running; a choice that cannot be is recorded."""
     flags = ["--trials", "8", "--batch", "4", "--rungs", "2", "--search", "capacity=choice:400,402"]

@@ -20,7 +20,7 @@ SMALL = [
     *("double", "--preset", "none", "--num-envs", "4", "--hidden", "8", "--capacity", "400", "--batch-size", "8"),
     *("--warm-up-steps", "40", "--steps", "1200", "--eval-episodes", "3", "--search", "learning-rate=log:1e-4:1e-2"),
 ]
-METHODS = ["pbt", "halving", pytest.param("random", marks=pytest.mark.thorough)]
+METHODS = ["halving", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("pbt", "random"))]
 
 
 def sweep(folder: Path, *flags: object, method: str = "pbt") -> Answer:

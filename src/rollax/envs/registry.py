@@ -10,6 +10,7 @@ from typing import Any
 from rollax import settings as named
 from rollax.envs import atari
 from rollax.envs import gymnasium as gymnasium_envs
+from rollax.envs import gymnax as gymnax_envs
 from rollax.envs.adapters import to_task
 from rollax.envs.hackmatrix import HackMatrix
 from rollax.envs.host import HostTask
@@ -17,16 +18,6 @@ from rollax.envs.protocol import EnvConfig, Task
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.errors import ConfigError, EnvError, fails, told
 from rollax.types import Box
-
-# Listed rather than asked: making one of the others downloads a data set.
-_CONTINUOUS = {
-    "Pendulum-v1",
-    "MountainCarContinuous-v0",
-    "PointRobot-misc",
-    "Reacher-misc",
-    "Swimmer-misc",
-}
-
 
 # Our own, by name: dataclasses whose fields are what can be chosen of a world.
 OWN: dict[str, Callable[[], Any]] = {"HackMatrix-v0": HackMatrix, "TreasureHunt-v0": TreasureHunt}
@@ -68,9 +59,7 @@ def names() -> list[str]:
 
 def inside_names() -> list[str]:
     """Those of them that are in JAX."""
-    import gymnax
-
-    return [*OWN, *(name for name in gymnax.registered_envs if name not in _CONTINUOUS)]
+    return [*OWN, *gymnax_envs.names()]
 
 
 def make(name: str, world: Any = None) -> Task | HostTask:
@@ -105,15 +94,13 @@ def make_inside(name: str, world: Any = None) -> Task:
 
 
 def _gymnax(name: str) -> tuple[Any, Any]:
-    import gymnax
-
-    if name not in gymnax.registered_envs:
+    if not gymnax_envs.knows(name):
         near = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)
         folded = {known.lower(): known for known in names()}
         guess = folded.get(name.lower(), near[0])
         raise ConfigError(f"env={name!r} is not known; did you mean {guess}? `rollax list` shows all")
     try:
-        return gymnax.make(name)
+        return gymnax_envs.make(name)
     except Exception as error:
         raise EnvError(f"{name} cannot be made: {told(error)}") from error
 
