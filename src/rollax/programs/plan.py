@@ -19,6 +19,7 @@ from rollax.experiment.experiment import Experiment, Member, population, populat
 from rollax.experiment.tree import leaves, range_problems
 from rollax.memory.uniform import UniformReplay
 from rollax.programs.debugging import NO_DEBUG, Debug, DebugProgram
+from rollax.programs.draws import draw_without_loops
 from rollax.programs.evaluate import Best
 from rollax.programs.fleet import ActorsProgram
 from rollax.programs.host import HostProgram
@@ -76,6 +77,7 @@ def make_plan(
 
     Raises ConfigError with every problem, or EnvError.
     """
+    draw_without_loops()
     problems = range_problems(experiment) + population_problems(experiment)
     if not problems:
         problems += experiment.world.problems()

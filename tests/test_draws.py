@@ -1,0 +1,52 @@
+"""Random numbers without loops: the same as JAX's own, to the bit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from rollax.programs.draws import threefry_2x32
+
+# Known answers of Threefry-2x32 with twenty rounds: keys, counts, results (Salmon et al. 2011, the Random123 vectors).
+KNOWN = [
+    ((0x00000000, 0x00000000), (0x00000000, 0x00000000), (0x6B200159, 0x99BA4EFE)),
+    ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+    ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+]
+DRAWS = """
+import sys
+import jax, numpy as np
+from rollax.programs.draws import draw_without_loops
+if sys.argv[1] == "without": draw_without_loops()
+def draws(key):
+    keys = jax.random.split(key, (3, 2))
+    shuffled = jax.random.permutation(key, 33)
+    normal = jax.vmap(jax.vmap(lambda key: jax.random.normal(key, (5,))))(keys)
+    bits = [jax.random.bits(key, (7,), dtype) for dtype in ("uint8", "uint16", "uint32")]
+    return jax.random.key_data(keys), jax.random.key_data(jax.random.fold_in(key, 9)), shuffled, normal, bits
+program = jax.jit(draws).lower(jax.random.key(3))
+values = [np.asarray(value).tobytes().hex() for value in jax.tree.leaves(program.compile()(jax.random.key(3)))]
+print("while" in program.as_text(), *values)
+"""
+
+
+@pytest.mark.parametrize(("keys", "counts", "results"), KNOWN)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_known_answers(keys, counts, results, compiled):
+    draw = jax.jit(threefry_2x32) if compiled else threefry_2x32
+    words = [jnp.array([number], jnp.uint32) for number in (*keys, *counts)]
+    assert tuple(int(word[0]) for word in draw(*words)) == results
+
+
+def test_every_draw_is_the_same_as_with_loops():
+    """In processes of their own: what a process compiles by then stays as it is."""
+    with_loops, without = (
+        subprocess.run([sys.executable, "-c", DRAWS, which], check=True, capture_output=True, text=True).stdout.split()
+        for which in ("with", "without")
+    )
+    assert (with_loops[0], without[0]) == ("True", "False")
+    assert with_loops[1:] == without[1:]
