@@ -13,7 +13,10 @@ import jax
 import pytest
 from process_tools import command, launch, output_of, rollax, run, wait_for
 
+from rollax import __version__
+from rollax.commands import kept
 from rollax.commands.cli import run_command
+from rollax.commands.kept import with_kept_answers
 
 SMALL = [
     *("--preset", "none", "--num-envs", "8", "--hidden", "16", "--capacity", "2000", "--batch-size", "16"),
@@ -49,6 +52,57 @@ def test_help_answers_at_once(arguments, unneeded):
     done = run([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
     assert "usage: " in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["train", "double", "--help"]])
+def test_an_answer_is_kept_and_needs_no_jax(arguments, tmp_path):
+    code = (
+        f"import os, sys; os.environ['XDG_CACHE_HOME'] = {str(tmp_path)!r}\n"
+        "from rollax.__main__ import main\n"
+        f"assert main({arguments}) == 0\n"
+        "print('jax' in sys.modules, file=sys.stderr)\n"
+    )
+    first, second = (run([sys.executable, "-c", code]) for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert first.stdout == second.stdout
+    assert "double" in first.stdout
+    assert (first.stderr.strip(), second.stderr.strip()) == ("True", "False")
+
+
+def test_answers_of_other_questions_are_others(tmp_path, monkeypatch, capsys):
+    """Kept are answers to what was asked, of this source; what names a module of the user's is asked anew."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked: list[str] = []
+
+    def answer(text, code=0):
+        def run():
+            asked.append(text)
+            print(text)
+            return code
+
+        return run
+
+    assert with_kept_answers("train", ["double", "--help"], answer("one")) == 0
+    assert with_kept_answers("train", ["double", "--help"], answer("two")) == 0
+    assert with_kept_answers("train", ["double", "--help-all"], answer("three")) == 0
+    assert with_kept_answers("train", ["my.module:AGENT", "--help"], answer("four")) == 0
+    assert with_kept_answers("train", ["my.module:AGENT", "--help"], answer("five")) == 0
+    assert with_kept_answers("train", ["--config", "a.json", "--help"], answer("six")) == 0
+    assert with_kept_answers("list", [], answer("wrong", code=2)) == 2
+    assert with_kept_answers("list", [], answer("right")) == 0
+    monkeypatch.setattr(kept, "digest", lambda command, arguments: "another source")
+    assert with_kept_answers("train", ["double", "--help"], answer("seven")) == 0
+    assert asked == ["one", "three", "four", "five", "six", "wrong", "right", "seven"]
+    assert capsys.readouterr().out.split() == ["one", "one", *asked[1:]]
+
+
+def test_the_first_line_comes_before_jax():
+    code = (
+        "import sys; sys.modules['jax'] = None\n"  # whoever imports it fails
+        "from rollax.__main__ import main\n"
+        "main(['train', 'double'])\n"
+    )
+    assert run([sys.executable, "-c", code]).stdout == f"rollax {__version__}: loading JAX ...\n"
 
 
 def test_import_is_light():

@@ -1,4 +1,4 @@
-"""A setting and what belongs to it, and things of the user's own by the name `package.module:name`."""
+"""A setting and what belongs to it, things of the user's own by `package.module:name`, and where things are kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import difflib
 import functools
 import importlib
 import inspect
+import os
 import typing
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rollax.errors import ConfigError, EnvError, fails, shown
@@ -174,3 +176,8 @@ def find(slot: str, name: str) -> Any:
 def name_of(kind: type) -> str:
     """The name under which `find` finds a class again."""
     return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def cache_folder() -> Path:
+    """Where compiled programs and notes about runs are kept for this user: below `XDG_CACHE_HOME`, or `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rollax"

@@ -9,6 +9,7 @@ import traceback
 from typing import NamedTuple
 
 from rollax.commands.failures import TRACEBACK, TRACEBACK_HELP, check_xla_flags, explained
+from rollax.commands.kept import with_kept_answers
 from rollax.errors import INTERRUPTED, ConfigError, blamed, did_you_mean
 
 
@@ -91,7 +92,8 @@ def run_command(name: str, arguments: list[str]) -> int:
         if name not in COMMANDS:
             raise ConfigError(f"{name!r} is no command; {did_you_mean(name, COMMANDS)}")
         check_xla_flags()
-        return COMMANDS[name]([word for word in arguments if word != TRACEBACK])
+        words = [word for word in arguments if word != TRACEBACK]
+        return with_kept_answers(name, words, lambda: COMMANDS[name](words))
     except KeyboardInterrupt:
         print("rollax: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import tyro
 
 import rollax
-from rollax.commands.flags import ExperimentFlags, Processes, Trusting, parse, read_experiment
+from rollax.commands.flags import ExperimentFlags, Processes, Trusting, parse, read_experiment, values_ahead
+from rollax.commands.kept import HELP
 from rollax.errors import Stopped
 from rollax.settings import COUNT_OR_NONE, Limit, setting
 
@@ -72,6 +73,7 @@ class TrainFlags(DebugFlags, Processes, ExperimentFlags):
 
 def train_command(arguments: list[str]) -> int:
     """`rollax train [AGENT] [flags]`."""
+    say_first("loading JAX", arguments)
     experiment, options = read_experiment(arguments, TrainFlags, "train", TRAIN_HELP)
     from rollax.programs.machine import use_all_cores
 
@@ -95,6 +97,14 @@ def train_command(arguments: list[str]) -> int:
             compile_cache=options.compile_cache,
             debug=debug,
         )
+
+
+def say_first(line: str, arguments: list[str]) -> None:
+    """What a person reads while JAX is imported, which takes longer than all else that is done before a run."""
+    asked = dict(values_ahead(arguments))
+    if "--quiet" in arguments or HELP.intersection(arguments) or asked.get("process_id", "0") != "0":
+        return
+    print(f"rollax {rollax.__version__}: {line} ...", flush=True)
 
 
 def exit_code(run: Callable[..., rollax.Result], *arguments: Any, **options: Any) -> int:
@@ -134,6 +144,7 @@ class Resume(Trusting, Processes):
 
 
 def resume_command(arguments: list[str]) -> int:
+    say_first("loading JAX", arguments)
     options = parse(Resume, arguments, "rollax resume", "Continue a run from its newest good checkpoint.")
     from rollax.programs.machine import use_all_cores
 

@@ -16,6 +16,7 @@ import jax
 
 import rollax
 from rollax.errors import ConfigError, installed
+from rollax.settings import cache_folder
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
 OPTIONAL = ("ale-py", "gymnasium")
@@ -41,8 +42,7 @@ def use_all_cores() -> None:
 
 def use_compile_cache() -> None:
     """Keeps compiled programs on disk, so that the second run starts at once."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    jax.config.update("jax_compilation_cache_dir", str(Path(base) / "rollax" / "xla"))
+    jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 

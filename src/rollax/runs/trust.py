@@ -25,6 +25,7 @@ from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, from_json
 from rollax.experiment.looking import modules_in
 from rollax.runs.files import write_text
+from rollax.settings import cache_folder
 
 
 def experiment_in(data: Any, source: Path | str, *, trust: bool, named: Iterable[str] = ()) -> Experiment:
@@ -71,8 +72,7 @@ def remember(data: Any) -> None:
 
 def written_folder() -> Path:
     """Where the configurations that this user has run are noted."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "rollax" / "written"
+    return cache_folder() / "written"
 
 
 def _is_known(data: Any) -> bool:
