@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def one_shard_is_no_mesh(agent: str) -> float:
     """How far the weights of a mesh of one device are from those without a mesh."""
     plan = make_plan(experiment(agent, devices=1, seeds=2))
     spread = spread_over(mesh_of(Grid(1, 1)), plan.program, plan.program, plan.keys, plan.hparams)
-    meshed = plan._replace(program=spread)
+    meshed = replace(plan, program=spread)
     return distance(advanced(plan, 20).learner.params, advanced(meshed, 20).learner.params)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +36,8 @@ from rollax.types import EnvSpec, Key
 LARGEST_BLOCK = 64
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """A run that has been checked, and nothing allocated for it yet."""
 
     experiment: Experiment  # with every automatic value filled in
@@ -67,6 +69,11 @@ class Plan(NamedTuple):
         return dict(self.program.task.protocol) | chosen
 
     def shapes(self) -> tuple[Any, Best]:
+        """The state and the best weights as shapes: traced once, however often they are asked for."""
+        return self._shapes
+
+    @cached_property
+    def _shapes(self) -> tuple[Any, Best]:
         return self.program.shapes(self.keys, self.hparams)
 
 
