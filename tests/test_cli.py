@@ -90,7 +90,7 @@ def test_answers_of_other_questions_are_others(tmp_path, monkeypatch, capsys):
     assert with_kept_answers("train", ["--config", "a.json", "--help"], answer("six")) == 0
     assert with_kept_answers("list", [], answer("wrong", code=2)) == 2
     assert with_kept_answers("list", [], answer("right")) == 0
-    monkeypatch.setattr(kept, "digest", lambda command, arguments: "another source")
+    monkeypatch.setattr(kept, "source_of", lambda folder: ["another source"])
     assert with_kept_answers("train", ["double", "--help"], answer("seven")) == 0
     assert asked == ["one", "three", "four", "five", "six", "wrong", "right", "seven"]
     assert capsys.readouterr().out.split() == ["one", "one", *asked[1:]]

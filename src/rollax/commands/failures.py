@@ -9,6 +9,7 @@ import sys
 import traceback
 from typing import Any
 
+from rollax.commands.kept import keep, note_of
 from rollax.errors import ConfigError, ResourceError, RollaxError, blamed, told
 
 TRACEBACK = "--traceback"
@@ -83,11 +84,16 @@ def backend_failure() -> str:
 
 
 def check_xla_flags() -> None:
-    """Refuses a variable XLA_FLAGS that XLA would end the process for, in another process that it may end."""
+    """Refuses a variable XLA_FLAGS that XLA would end the process for, in another process that it may end.
+
+    What it has understood once it understands the next time too.
+    """
     flags = os.environ.get("XLA_FLAGS", "")
-    if not flags.strip() or "jax" in sys.modules:
+    if not flags.strip() or "jax" in sys.modules or (note := note_of("XLA_FLAGS", flags, "jaxlib")).is_file():
         return
     tried = subprocess.run([sys.executable, "-c", PARSE_XLA_FLAGS], capture_output=True, text=True, check=False)
+    if tried.returncode == 0:
+        keep(note, flags)
     if tried.returncode == 0 or "parse_flags_from_env" not in tried.stderr:
         return
     said = re.search("(Unknown flag|Couldn't interpret value|Could not open file).*", tried.stderr)

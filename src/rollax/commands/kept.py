@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import os
 import shutil
@@ -18,6 +19,7 @@ from rollax.settings import cache_folder, is_own
 
 HELP = {"-h", "--help", "--help-all"}
 LISTING = {"list"}  # commands that always answer the same
+MATTERING = ("ale_py", "gymnasium", "gymnax")  # packages that a list depends on
 MOST = 200  # answers that are kept; then all are forgotten
 
 
@@ -29,13 +31,12 @@ def with_kept_answers(command: str, arguments: Sequence[str], run: Callable[[], 
     of_the_user = any(is_own(word) or word.startswith("--config") for word in arguments)
     if of_the_user or not (command in LISTING or HELP.intersection(arguments)):
         return run()
-    try:
-        kept = cache_folder() / "answers" / digest(command, arguments)
+    width, packages = shutil.get_terminal_size().columns, [installed(module) for module in MATTERING]
+    kept = note_of(command, *arguments, str((rollax.__version__, sys.version, width, packages)), "rollax")
+    with suppress(OSError):
         if kept.is_file():
             print(kept.read_text(), end="")
             return 0
-    except (OSError, RuntimeError):  # as where the user has no home
-        return run()
     said = io.StringIO()
     try:
         with redirect_stdout(said):
@@ -44,25 +45,37 @@ def with_kept_answers(command: str, arguments: Sequence[str], run: Callable[[], 
         code = ended.code if isinstance(ended.code, int) else 0
     print(said.getvalue(), end="")
     if code == 0:
-        with suppress(OSError):
-            keep(kept, said.getvalue())
+        keep(kept, said.getvalue())
     return code
 
 
 def keep(path: Path, text: str) -> None:
-    """Writes an answer down, and forgets all of them first where there are too many."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if len(there := list(path.parent.iterdir())) >= MOST:
-        for old in there:
-            old.unlink(missing_ok=True)
-    write_text(path, text)
+    """Writes an answer down where that is possible, and forgets all of them first where there are too many."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if len(there := list(path.parent.iterdir())) >= MOST:
+            for old in there:
+                old.unlink(missing_ok=True)
+        write_text(path, text)
 
 
-def digest(command: str, arguments: Sequence[str]) -> str:
-    """Of all that an answer depends on: the question, the terminal's width, every file of the source, and packages."""
-    source = Path(rollax.__file__).parent
-    files = [(str(path), stat.st_mtime_ns, stat.st_size) for path in source.rglob("*.py") if (stat := os.stat(path))]
-    width = shutil.get_terminal_size().columns
-    packages = [installed(module) for module in ("ale_py", "gymnasium", "gymnax")]
-    asked = (rollax.__version__, sys.version, packages, command, list(arguments), width, sorted(files))
-    return hashlib.sha256(repr(asked).encode()).hexdigest()
+def note_of(*question: str) -> Path:
+    """Where the answer to a question is kept, if there is one; the last word is the package that it was asked of."""
+    spec = importlib.util.find_spec(question[-1])
+    origin = Path(spec.origin).parent if spec and spec.origin else Path()
+    return answers() / hashlib.sha256(repr((question, str(origin), source_of(origin))).encode()).hexdigest()
+
+
+def answers() -> Path:
+    """The folder of all answers; one that cannot be where the user has no home."""
+    try:
+        return cache_folder() / "answers"
+    except RuntimeError:
+        return Path(os.devnull) / "answers"
+
+
+def source_of(folder: Path) -> list[tuple[str, int, int]]:
+    """The Python files of a package, with when they were written, and their sizes."""
+    return sorted(
+        (str(path), stat.st_mtime_ns, stat.st_size) for path in folder.rglob("*.py") if (stat := os.stat(path))
+    )
