@@ -212,6 +212,24 @@ def test_a_rollout_is_left_when_the_policy_has_moved_too_far():
     assert int(short.gradient_steps) == int(free.gradient_steps) == 2 * agent.config.epochs
 
 
+def test_a_limit_is_compiled_only_where_a_member_has_one():
+    """Whatever it leaves out, it learns the same; a search, whose numbers become others, leaves out nothing."""
+
+    def agent(searched=False, **settings):
+        return make_plan(make_experiment("ppo", preset="none", **settings), searched=searched).program.agent
+
+    assert not agent().stops
+    assert agent(kl_limit=0.1).stops
+    assert agent(kl_limit=(0.0, 0.1)).stops
+    assert agent(searched=True).stops
+    whole, learner, rollout = collected(MASKED)
+    assert whole.stops
+    slim = whole.fitted([{"kl_limit": 0.0}])
+    (one, _, _), (other, _, _) = (each.learn(learner, (), rollout, jax.random.key(0)) for each in (whole, slim))
+    for left, right in zip(jax.tree.leaves(one.params), jax.tree.leaves(other.params), strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-6, rtol=0)
+
+
 def test_a_masked_action_is_never_taken():
     """Whatever the scores: a million draws, huge scores on illegal actions, and a mask with one legal action."""
     agent, learner, _ = collected(MASKED)

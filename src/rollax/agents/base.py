@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import jax
@@ -83,6 +84,13 @@ class Agent(ABC):
     def with_weights(self, learner: Learner, params: Params) -> Learner:
         """A learner that starts from these weights wherever it would have used its own."""
         return learner._replace(params=params)
+
+    def fitted(self, members: Sequence[Mapping[str, float]]) -> Agent:
+        """The agent without what none of these members needs, each of which has hyper-parameters by their names.
+
+        It must compute for them what it computed before.
+        """
+        return self
 
     def apart(self, learner: Learner) -> Learner:
         """The learner as a loop in which it only acts wants it."""

@@ -7,7 +7,8 @@ tells a termination from a time limit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -168,6 +169,10 @@ class PPO(Stepwise):
 
     config: PPOConfig
     spec: EnvSpec
+    stops: bool = True  # whether a member may have a `kl_limit`
+
+    def fitted(self, members: Sequence[Mapping[str, float]]) -> PPO:
+        return replace(self, stops=any(member["kl_limit"] > 0 for member in members))
 
     @cached_property
     def network(self) -> ActorCritic:
@@ -240,10 +245,12 @@ class PPO(Stepwise):
 
         (_, metrics), grads = jax.value_and_grad(loss_of, has_aux=True)(params.network)
         metrics, grads = mean_over(self.spec, (metrics, grads))
-        stopped |= (hp.kl_limit > 0) & (metrics["approx_kl"] > hp.kl_limit)
         stepped = apply_gradients(self.config.optimizer, hp, env_steps, grads, learner.opt_state, params.network)
-        kept = (params.network, learner.opt_state)
-        network, opt_state = jax.tree.map(lambda new, old: jax.lax.select(stopped, old, new), stepped, kept)
+        if self.stops:
+            stopped |= (hp.kl_limit > 0) & (metrics["approx_kl"] > hp.kl_limit)
+            kept = (params.network, learner.opt_state)
+            stepped = jax.tree.map(lambda new, old: jax.lax.select(stopped, old, new), stepped, kept)
+        network, opt_state = stepped
         learner = PPOLearner(hp, params._replace(network=network), opt_state, learner.gradient_steps + 1)
         return ((learner, stopped), memory), metrics
 

@@ -78,10 +78,16 @@ class Plan:
 
 
 def make_plan(
-    experiment: Experiment, start: int = 0, members: list[Member] | None = None, debug: Debug = NO_DEBUG
+    experiment: Experiment,
+    start: int = 0,
+    members: list[Member] | None = None,
+    debug: Debug = NO_DEBUG,
+    *,
+    searched: bool = False,
 ) -> Plan:
     """Checks an experiment and lays it out, from step `start` on; with these members, if not its own.
 
+    In a search their hyper-parameters may become others; else the program has only what these need.
     Raises ConfigError with every problem, or EnvError.
     """
     draw_without_loops()
@@ -136,8 +142,9 @@ def make_plan(
 
     def program(shards: int) -> Program:
         """What one of so many shards of a member does."""
-        agent = with_players(built_agent(experiment, spec._replace(shards=shards)), task, experiment.loop)
-        return kind.make(experiment, agent, task, block, schedule)
+        agent = built_agent(experiment, spec._replace(shards=shards))
+        agent = agent if searched else agent.fitted([member.hparams for member in members])
+        return kind.make(experiment, with_players(agent, task, experiment.loop), task, block, schedule)
 
     if grid.size > 1:
         spread = spread_over(mesh_of(grid), program(grid.data), program(1), keys, hparams)

@@ -136,7 +136,7 @@ class Arena:
 
 def searchable_plan(experiment: Experiment, members: list[Member] | None = None) -> Plan:
     """The plan of an experiment, with these members if not its own.  Raises ConfigError where it cannot be searched."""
-    plan = make_plan(experiment, members=members)
+    plan = make_plan(experiment, members=members, searched=True)
     if not plan.program.searchable:
         raise ConfigError(
             f"{experiment.env} with these settings is no single program, in which alone a population is searched; "
