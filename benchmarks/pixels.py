@@ -26,8 +26,8 @@ from rollax.agents.dqn import DQNConfig, DQNHParams, DQNLearner
 from rollax.experiment.experiment import make_experiment
 from rollax.memory.ring import Batch
 from rollax.networks import torsos
+from rollax.programs.compiling import LIGHT, compiler_options
 from rollax.programs.plan import make_plan
-from rollax.programs.program import LIGHT
 from rollax.types import Discrete, EnvSpec, Observation
 
 FORMS = ("nn.Conv", "rollax")
@@ -90,7 +90,7 @@ def nature_update(form: str, length: int) -> Callable[[], Any]:
 
     with convolution(form):
         learner, _ = jax.jit(lambda key: agent.init(key, DQNHParams()))(jax.random.key(1))
-        compiled = jax.jit(run).lower(learner, batches).compile(LIGHT if jax.default_backend() == "cpu" else None)
+        compiled = jax.jit(run).lower(learner, batches).compile(compiler_options(LIGHT))
     return lambda: compiled(learner, batches)
 
 

@@ -12,10 +12,10 @@ from rollax.agents.names import AGENTS
 from rollax.envs.protocol import Task
 from rollax.experiment.tree import leaves, replace_at
 from rollax.networks.heads import CategoricalHead, ImplicitQuantileHead, QuantileHead
+from rollax.programs.compiling import LIGHT, NONE, compiler_options
 from rollax.programs.evaluate import Evaluator
 from rollax.programs.jit import JitProgram
 from rollax.programs.loop import Loop, TrainState
-from rollax.programs.program import LIGHT, NONE
 from rollax.types import Observation
 
 LOG = jnp.int32(10**6)
@@ -77,7 +77,7 @@ def advance(program: JitProgram, state: TrainState, stop: int) -> TrainState:
 
 def compile_lightly(function: Any, *arguments: Any, level: dict = NONE) -> Any:
     """Compiles in half the time that the compiler's last level would take; `NONE` for what runs for a moment only."""
-    return jax.jit(function).lower(*arguments).compile(level if jax.default_backend() == "cpu" else None)
+    return jax.jit(function).lower(*arguments).compile(compiler_options(level))
 
 
 def small(name: str, **changes: Any) -> Any:

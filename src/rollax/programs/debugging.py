@@ -140,8 +140,8 @@ class DebugProgram(JitProgram):
 
     debug: Debug = NO_DEBUG
 
-    def over_members(self, step: Callable[[TrainState], TrainState], axes: TrainState, members: int) -> Any:
-        iterate = super().over_members(step, axes, members)
+    def over_members(self, step: Callable[[TrainState], TrainState], state: TrainState) -> Any:
+        iterate = super().over_members(step, state)
         if not self.debug.print_every:
             return iterate
 

@@ -24,6 +24,7 @@ from rollax.errors import EnvError
 from rollax.experiment.experiment import Experiment
 from rollax.programs.absorption import Absorption
 from rollax.programs.background import beside
+from rollax.programs.compiling import NONE, compiler_options
 from rollax.programs.evaluate import Best, Evaluation, keep_best, nothing
 from rollax.programs.host_evaluate import HostEvaluator
 from rollax.programs.host_loop import HostLoop, HostRollout, TimeStep, by_member, shown_shapes, start, time_step_after
@@ -31,7 +32,6 @@ from rollax.programs.host_pieces import Pieces, make_pieces, predicted_bytes, sl
 from rollax.programs.loop import TrainState
 from rollax.programs.program import (
     LOG_ROWS,
-    NONE,
     Chunk,
     Program,
     Running,
@@ -101,7 +101,7 @@ class HostProgram(Program):
         return run
 
     def compile_init(self, keys: Key, hparams: Any) -> Callable[[Key, Any], tuple[TrainState, Best]]:
-        options = NONE if jax.default_backend() == "cpu" else None
+        options = compiler_options(NONE)
         if self.memory_device is None:
             return beside(jax.jit(self.init).lower(keys, hparams).compile, options)
 

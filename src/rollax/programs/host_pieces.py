@@ -15,11 +15,12 @@ import numpy as np
 
 from rollax.agents.base import Learner, Memory, own_axes
 from rollax.programs.background import crew
+from rollax.programs.compiling import LIGHT, compiler_options
 from rollax.programs.far_replay import FarReplay
 from rollax.programs.foresight import temporary_bytes
 from rollax.programs.host_loop import HostLoop, HostRollout, TimeStep, shown_shapes
 from rollax.programs.loop import TrainState
-from rollax.programs.program import LIGHT, nbytes, population_axes, without_garbage_collection
+from rollax.programs.program import nbytes, population_axes, without_garbage_collection
 from rollax.types import Carry, Key, Metrics, Observation
 
 
@@ -187,7 +188,7 @@ def compile_all(sources: dict[str, Source]) -> tuple[dict[str, Any], int]:
     """The programs, compiled side by side, and the most bytes that one of them needs for itself."""
 
     def finish(lowered: Any, on_cpu: bool) -> Any:
-        return lowered.compile(LIGHT if on_cpu else None)
+        return lowered.compile(compiler_options(LIGHT, on_cpu=on_cpu))
 
     with without_garbage_collection(), crew() as submit:
         started = {}

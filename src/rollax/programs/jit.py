@@ -13,15 +13,13 @@ import jax.numpy as jnp
 from rollax.agents.base import Agent, Learner
 from rollax.experiment.experiment import Experiment
 from rollax.programs.background import crew
+from rollax.programs.compiling import FULL, LIGHT, NONE, compiler_options
 from rollax.programs.evaluate import Best, Evaluation, Evaluator, Playing, blank, in_parts, nothing
 from rollax.programs.foresight import temporary_bytes
 from rollax.programs.loop import Loop, TrainState
 from rollax.programs.mesh import BY_MEMBER, EVERYWHERE, Spread
 from rollax.programs.program import (
-    FULL,
-    LIGHT,
     LOG_ROWS,
-    NONE,
     Chunk,
     Program,
     Running,
@@ -34,6 +32,8 @@ from rollax.programs.program import (
 )
 from rollax.programs.streams import evaluation_keys
 from rollax.types import Array, Key
+
+LITTLE = 2**14  # bytes: more than what agents remember that have no replay
 
 
 class Uncompiled(NamedTuple):
@@ -50,7 +50,7 @@ class Uncompiled(NamedTuple):
         return self.function.lower(*self.arguments)
 
     def compile(self, lowered: Any) -> Any:
-        return lowered.compile(self.level if jax.default_backend() == "cpu" else None)
+        return lowered.compile(compiler_options(self.level))
 
 
 @dataclass
@@ -118,7 +118,7 @@ class JitProgram(Program):
         """
         first_row = state.iteration // log_iterations
         members, columns = state.window.shape
-        iterate = self.over_members(lambda one: self.loop.iteration(one, learn=learn), population_axes(state), members)
+        iterate = self.over_members(lambda one: self.loop.iteration(one, learn=learn), state)
 
         def step(carry: tuple[TrainState, Array], _: Any) -> tuple[tuple[TrainState, Array], None]:
             state, rows = carry
@@ -134,14 +134,16 @@ class JitProgram(Program):
         rows = jnp.zeros((members, LOG_ROWS, columns), jnp.float32)
         return jax.lax.while_loop(lambda carry: carry[0].iteration < stop, body, (state, rows))
 
-    def over_members(self, step: Callable[[TrainState], TrainState], axes: TrainState, members: int) -> Any:
-        """The step of one member for all of them.
+    def over_members(self, step: Callable[[TrainState], TrainState], state: TrainState) -> Any:
+        """The step of one member for all of those of a state like this one.
 
-        A single one whose players decide one by one takes it without an axis of length one, which would make every
-        condition a choice between two results that are both computed.  Elsewhere the axis stays: without it a large
-        replay is not written in place.
+        A single one takes it without an axis of length one.  With players who decide one by one the axis would make
+        every condition a choice between two results that are both computed; with layer normalisation, sums over
+        several axes, which take XLA twice as long on a CPU.  It stays where there is a replay: without it a large one
+        is not written in place.
         """
-        if members > 1 or not self.loop.task.players:
+        axes, members = population_axes(state), len(state.window)
+        if members > 1 or not (self.loop.task.players or nbytes(state.memory) <= LITTLE):
             return jax.vmap(step, in_axes=(axes,), out_axes=axes)
 
         def per_member(function: Callable[[Array], Array], state: TrainState) -> TrainState:

@@ -23,13 +23,6 @@ from rollax.types import Array, Key
 
 LOG_ROWS = 64  # log windows that one call of a compiled program can finish
 
-# LLVM's later levels double the time to compile and gain nothing where the arithmetic is in library calls.
-# An environment with much arithmetic of its own is another matter: HackMatrix steps 2.5 times as fast with all of them.
-# What runs once is not optimized at all.  Only a CPU takes these.
-FULL: dict[str, Any] = {}
-LIGHT: dict[str, Any] = {"xla_backend_optimization_level": 1}
-NONE: dict[str, Any] = {"xla_backend_optimization_level": 0}
-
 
 class Schedule(NamedTuple):
     """When things happen, in iterations."""

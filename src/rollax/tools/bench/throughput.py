@@ -15,9 +15,9 @@ from rollax.envs.random_play import random_play
 from rollax.experiment.experiment import make_experiment
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.uniform import UniformReplay
+from rollax.programs.compiling import FULL, LIGHT, compiler_options
 from rollax.programs.machine import machine
 from rollax.programs.plan import make_plan
-from rollax.programs.program import FULL, LIGHT
 from rollax.runs.console import table
 from rollax.tools.bench.replay_work import SPEC, full, working
 from rollax.tools.sides import figures
@@ -70,8 +70,7 @@ def row(part: str, name: str, detail: str, unit: str, values: list[float]) -> di
 
 def compiled(function: Callable, level: dict[str, Any], *arguments: Any) -> Any:
     """With the state, which comes first, given up for the next."""
-    options = level if jax.default_backend() == "cpu" else None
-    return jax.jit(function, donate_argnums=0).lower(*arguments).compile(options)
+    return jax.jit(function, donate_argnums=0).lower(*arguments).compile(compiler_options(level))
 
 
 def chained(function: Callable, state: Any, *rest: Any) -> Callable[[], Any]:

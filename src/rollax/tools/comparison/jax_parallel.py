@@ -18,9 +18,9 @@ from rollax.envs.protocol import play_envs
 from rollax.envs.random_play import RandomPlay
 from rollax.experiment.experiment import Experiment
 from rollax.memory.replay import Request
+from rollax.programs.compiling import LIGHT, compiler_options
 from rollax.programs.loop import Loop, TrainState
 from rollax.programs.plan import make_plan
-from rollax.programs.program import LIGHT
 from rollax.tools.comparison.mode import Mode
 from rollax.tools.comparison.settings import TYPICAL_EPSILON
 from rollax.types import Array, Key
@@ -30,8 +30,7 @@ MOST = 1_000  # epochs of one call
 
 def jit(function: Callable, donate_argnums: Sequence[int] = ()) -> Any:
     """`jax.jit` with the compiler's options of a training run."""
-    options = LIGHT if jax.default_backend() == "cpu" else None
-    return jax.jit(function, donate_argnums=donate_argnums, compiler_options=options)
+    return jax.jit(function, donate_argnums=donate_argnums, compiler_options=compiler_options(LIGHT))
 
 
 class JaxMode(Mode):

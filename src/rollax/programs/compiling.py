@@ -1,0 +1,19 @@
+"""How hard a CPU's compiler tries; those of other devices are left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+# LLVM's later levels double the time to compile and gain nothing where the arithmetic is in library calls.
+# An environment with much arithmetic of its own is another matter: HackMatrix steps 2.5 times as fast with all of them.
+# What runs once is not optimized at all.
+FULL: dict[str, Any] = {}
+LIGHT: dict[str, Any] = {"xla_backend_optimization_level": 1}
+NONE: dict[str, Any] = {"xla_backend_optimization_level": 0}
+
+
+def compiler_options(level: dict[str, Any], *, on_cpu: bool | None = None) -> dict[str, Any] | None:
+    """For `lowered.compile(...)`, at one of the levels above; it will run on the default backend, unless said."""
+    return level if (jax.default_backend() == "cpu" if on_cpu is None else on_cpu) else None
