@@ -59,7 +59,8 @@ def test_an_answer_is_kept_and_needs_no_jax(arguments, tmp_path):
     code = (
         f"import os, sys; os.environ['XDG_CACHE_HOME'] = {str(tmp_path)!r}\n"
         "from rollax.__main__ import main\n"
-        f"assert main({arguments}) == 0\n"
+        f"try: assert main({arguments}) == 0\n"
+        "except SystemExit as end: assert not end.code\n"
         "print('jax' in sys.modules, file=sys.stderr)\n"
     )
     first, second = (run([sys.executable, "-c", code]) for _ in range(2))
@@ -74,26 +75,34 @@ def test_answers_of_other_questions_are_others(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked: list[str] = []
 
-    def answer(text, code=0):
+    def ask(words, text, code=0, function="train.function"):
         def run():
             asked.append(text)
             print(text)
+            if "--help" in words:
+                raise SystemExit(code)
             return code
 
-        return run
+        command, *arguments = words.split()
+        try:
+            return with_kept_answers(command, function, arguments, run)
+        except SystemExit as ended:
+            return ended.code
 
-    assert with_kept_answers("train", ["double", "--help"], answer("one")) == 0
-    assert with_kept_answers("train", ["double", "--help"], answer("two")) == 0
-    assert with_kept_answers("train", ["double", "--help-all"], answer("three")) == 0
-    assert with_kept_answers("train", ["my.module:AGENT", "--help"], answer("four")) == 0
-    assert with_kept_answers("train", ["my.module:AGENT", "--help"], answer("five")) == 0
-    assert with_kept_answers("train", ["--config", "a.json", "--help"], answer("six")) == 0
-    assert with_kept_answers("list", [], answer("wrong", code=2)) == 2
-    assert with_kept_answers("list", [], answer("right")) == 0
+    assert ask("train double --help", "one") == 0
+    assert ask("train double --help", "kept") == 0
+    assert ask("train double --help", "two", function="another.function") == 0
+    assert ask("train dqn --help", "three") == 0
+    assert ask("train my.module:AGENT --help", "four") == 0
+    assert ask("train my.module:AGENT --help", "five") == 0
+    assert ask("train --config a.json --help", "six") == 0
+    assert ask("list", "wrong", code=2) == 2
+    assert ask("list", "right") == 0
+    assert ask("list", "kept") == 0
     monkeypatch.setattr(kept, "source_of", lambda folder: ["another source"])
-    assert with_kept_answers("train", ["double", "--help"], answer("seven")) == 0
-    assert asked == ["one", "three", "four", "five", "six", "wrong", "right", "seven"]
-    assert capsys.readouterr().out.split() == ["one", "one", *asked[1:]]
+    assert ask("train double --help", "seven") == 0
+    assert asked == ["one", "two", "three", "four", "five", "six", "wrong", "right", "seven"]
+    assert capsys.readouterr().out.split() == ["one", "one", *asked[1:-1], "right", "seven"]
 
 
 def test_the_first_line_comes_before_jax():
@@ -167,7 +176,7 @@ def test_a_mistake_costs_one_line(arguments, message, capsys):
 def test_the_shell_sees_no_traceback():
     done = command("train", "doubel")
     assert done.returncode == 2
-    assert done.stdout == ""
+    assert done.stdout == f"rollax {__version__}: loading JAX ...\n"
     assert done.stderr.startswith("rollax: agent='doubel' is not known; did you mean double")
     assert len(done.stderr.splitlines()) == 1
 

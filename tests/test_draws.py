@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from rollax.programs.draws import threefry_2x32
+from rollax.programs.draws import loop_of_rounds, row_of_rounds
 
 # Known answers of Threefry-2x32 with twenty rounds: keys, counts, results (Salmon et al. 2011, the Random123 vectors).
 KNOWN = [
@@ -19,34 +19,35 @@ KNOWN = [
 ]
 DRAWS = """
 import sys
+from contextlib import nullcontext
 import jax, numpy as np
-from rollax.programs.draws import draw_without_loops
-if sys.argv[1] == "without": draw_without_loops()
+from rollax.programs.draws import _replace_rule, rounds_in_a_row
 def draws(key):
     keys = jax.random.split(key, (3, 2))
     shuffled = jax.random.permutation(key, 33)
     normal = jax.vmap(jax.vmap(lambda key: jax.random.normal(key, (5,))))(keys)
     bits = [jax.random.bits(key, (7,), dtype) for dtype in ("uint8", "uint16", "uint32")]
     return jax.random.key_data(keys), jax.random.key_data(jax.random.fold_in(key, 9)), shuffled, normal, bits
-program = jax.jit(draws).lower(jax.random.key(3))
+if sys.argv[1] == "loop": _replace_rule()
+with rounds_in_a_row() if sys.argv[1] == "row" else nullcontext():
+    program = jax.jit(draws).lower(jax.random.key(3))
 values = [np.asarray(value).tobytes().hex() for value in jax.tree.leaves(program.compile()(jax.random.key(3)))]
 print("while" in program.as_text(), *values)
 """
 
 
 @pytest.mark.parametrize(("keys", "counts", "results"), KNOWN)
-@pytest.mark.parametrize("compiled", [False, True])
-def test_known_answers(keys, counts, results, compiled):
-    draw = jax.jit(threefry_2x32) if compiled else threefry_2x32
+@pytest.mark.parametrize("draw", [row_of_rounds, loop_of_rounds, jax.jit(row_of_rounds), jax.jit(loop_of_rounds)])
+def test_known_answers(keys, counts, results, draw):
     words = [jnp.array([number], jnp.uint32) for number in (*keys, *counts)]
     assert tuple(int(word[0]) for word in draw(*words)) == results
 
 
-def test_every_draw_is_the_same_as_with_loops():
-    """In processes of their own: what a process compiles by then stays as it is."""
-    with_loops, without = (
+def test_every_draw_is_jaxs_own():
+    """JAX's own, in processes of their own, as one that has replaced it does not go back."""
+    jaxs, loop, row = (
         subprocess.run([sys.executable, "-c", DRAWS, which], check=True, capture_output=True, text=True).stdout.split()
-        for which in ("with", "without")
+        for which in ("jax", "loop", "row")
     )
-    assert (with_loops[0], without[0]) == ("True", "False")
-    assert with_loops[1:] == without[1:]
+    assert (jaxs[0], loop[0], row[0]) == ("True", "True", "False")
+    assert jaxs[1:] == loop[1:] == row[1:]

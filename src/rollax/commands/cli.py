@@ -93,7 +93,7 @@ def run_command(name: str, arguments: list[str]) -> int:
             raise ConfigError(f"{name!r} is no command; {did_you_mean(name, COMMANDS)}")
         check_xla_flags()
         words = [word for word in arguments if word != TRACEBACK]
-        return with_kept_answers(name, words, lambda: COMMANDS[name](words))
+        return with_kept_answers(name, COMMANDS[name].function, words, lambda: COMMANDS[name](words))
     except KeyboardInterrupt:
         print("rollax: interrupted", file=sys.stderr)
         return INTERRUPTED

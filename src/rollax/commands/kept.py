@@ -23,30 +23,41 @@ MATTERING = ("ale_py", "gymnasium", "gymnax")  # packages that a list depends on
 MOST = 200  # answers that are kept; then all are forgotten
 
 
-def with_kept_answers(command: str, arguments: Sequence[str], run: Callable[[], int]) -> int:
-    """Runs a command; one that lists, or is asked for its help, answers as it did the last time.
+def with_kept_answers(command: str, function: str, arguments: Sequence[str], run: Callable[[], int]) -> int:
+    """Runs a command; one that lists, or is asked for its help, answers as that function of it did the last time.
 
-    What names a module or a file of the user's is always asked anew.
+    What names a module or a file of the user's is always asked anew.  After its help a command exits.
     """
-    of_the_user = any(is_own(word) or word.startswith("--config") for word in arguments)
-    if of_the_user or not (command in LISTING or HELP.intersection(arguments)):
+    helps = bool(HELP.intersection(arguments))
+    if not (helps or command in LISTING) or any(is_own(word) or word.startswith("--config") for word in arguments):
         return run()
     width, packages = shutil.get_terminal_size().columns, [installed(module) for module in MATTERING]
-    kept = note_of(command, *arguments, str((rollax.__version__, sys.version, width, packages)), "rollax")
+    versions = str((rollax.__version__, sys.version, width, packages))
+    kept = note_of(command, function, *arguments, versions, "rollax")
     with suppress(OSError):
         if kept.is_file():
             print(kept.read_text(), end="")
-            return 0
+            return done(helps)
     said = io.StringIO()
     try:
         with redirect_stdout(said):
             code = run()
-    except SystemExit as ended:  # as after its help
-        code = ended.code if isinstance(ended.code, int) else 0
+    except SystemExit as ended:
+        print(said.getvalue(), end="")
+        if helps and said.getvalue() and not ended.code:
+            keep(kept, said.getvalue())
+        raise
     print(said.getvalue(), end="")
     if code == 0:
         keep(kept, said.getvalue())
     return code
+
+
+def done(helps: bool) -> int:
+    """How a command ends that has answered: after its help it exits."""
+    if helps:
+        raise SystemExit(0)
+    return 0
 
 
 def keep(path: Path, text: str) -> None:

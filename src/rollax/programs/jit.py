@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from rollax.agents.base import Agent, Learner
 from rollax.experiment.experiment import Experiment
 from rollax.programs.background import crew
 from rollax.programs.compiling import FULL, LIGHT, NONE, compiler_options
+from rollax.programs.draws import rounds_in_a_row
 from rollax.programs.evaluate import Best, Evaluation, Evaluator, Playing, blank, in_parts, nothing
 from rollax.programs.foresight import temporary_bytes
 from rollax.programs.loop import Loop, TrainState
@@ -42,12 +44,14 @@ class Uncompiled(NamedTuple):
     function: Any  # under `jit`
     arguments: tuple  # their shapes
     level: dict[str, Any]  # how much a CPU's compiler should try
+    hot: bool = False  # whether a run spends its time in it
 
     def trace(self) -> Any:
         return self.function.trace(*self.arguments)
 
     def lower(self) -> Any:
-        return self.function.lower(*self.arguments)
+        with rounds_in_a_row() if self.hot else nullcontext():
+            return self.function.lower(*self.arguments)
 
     def compile(self, lowered: Any) -> Any:
         return lowered.compile(compiler_options(self.level))
@@ -221,7 +225,7 @@ class JitProgram(Program):
                 self.spread_out(self.init, (BY_MEMBER, BY_MEMBER), (state_specs, best_specs)), (keys, hparams), NONE
             ),
             "warm_up": Uncompiled(self.spread_out(warm_up, *chunk_specs, donate_argnums=0), chunk, usual),
-            "advance": Uncompiled(self.spread_out(advance, *chunk_specs, donate_argnums=0), chunk, usual),
+            "advance": Uncompiled(self.spread_out(advance, *chunk_specs, donate_argnums=0), chunk, usual, hot=True),
             "evaluate": Uncompiled(
                 self.spread_out(self.evaluate, judged, (BY_MEMBER, best_specs), donate_argnums=4),
                 (state.learner, state.key, number, best, playing, number, number),

@@ -20,7 +20,6 @@ from rollax.experiment.experiment import Experiment, Member, population, populat
 from rollax.experiment.tree import leaves, range_problems
 from rollax.memory.uniform import UniformReplay
 from rollax.programs.debugging import NO_DEBUG, Debug, DebugProgram
-from rollax.programs.draws import draw_without_loops
 from rollax.programs.evaluate import Best
 from rollax.programs.fleet import ActorsProgram
 from rollax.programs.host import HostProgram
@@ -90,7 +89,6 @@ def make_plan(
     In a search their hyper-parameters may become others; else the program has only what these need.
     Raises ConfigError with every problem, or EnvError.
     """
-    draw_without_loops()
     problems = range_problems(experiment) + population_problems(experiment)
     if not problems:
         problems += experiment.world.problems()
