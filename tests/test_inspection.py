@@ -167,10 +167,10 @@ def test_shard_map_adds_one_exchange():
         pytest.param("dqn", {"env": "Breakout-MinAtar", "capacity": 10_000}, marks=pytest.mark.thorough),
     ],
 )
-def test_a_plan_is_right_to_fifteen_percent(agent, changes):
+def test_a_plan_is_right_to_a_quarter(agent, changes):
     needs = showing.needs(small_plan(agent, **changes), measure=True)
     estimated = needs["state_bytes"] + needs["temporary_bytes"]
-    assert estimated == pytest.approx(needs["measured_bytes"], rel=0.15)
+    assert estimated == pytest.approx(needs["measured_bytes"], rel=0.25)
     assert needs["measured_bytes"] - needs["measured_temporary_bytes"] == needs["state_bytes"]
 
 
@@ -224,7 +224,7 @@ def test_names_that_the_compiler_lost_are_inferred():
 
 @pytest.mark.thorough  # two profiles
 def test_a_larger_batch_raises_the_share_of_learning(tmp_path):
-    plans = {size: small_plan(batch_size=size, hidden=(64,)) for size in (8, 16_384)}
+    plans = {size: small_plan(batch_size=size, hidden=(64,), capacity=20_000) for size in (8, 16_384)}
     found = {size: profiling.profile(plan, 0.2, tmp_path / str(size)) for size, plan in plans.items()}
     shares = {size: showing.shares(one) for size, one in found.items()}
     assert all(sum(each.values()) == pytest.approx(1.0) for each in shares.values())

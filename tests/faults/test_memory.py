@@ -54,7 +54,7 @@ def test_an_absurd_size_is_refused_with_one_that_fits(request, tmp_path, name):
     agent, value = ABSURD[name]
     flag, folder = f"--{name.replace('_', '-')}", tmp_path / "run"
     values = list(value) if isinstance(value, tuple) else [value]
-    same = ["--capacity", 100_000_000] if name == "batch_size" else []
+    same = ["--capacity", 101_000_000] if name == "batch_size" else []
     words = ["train", agent, "--preset", "none", flag, *values, *same, "--run-dir", folder]
     answer = judge(request, ask(*words), 6, "of memory", flag, "would fit", most=1)
     assert not folder.exists()
