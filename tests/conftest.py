@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from importlib.metadata import version
@@ -32,6 +33,13 @@ for name in (
     os.environ.setdefault(name, "600")
 
 from cases import THOROUGH  # noqa: E402 - from beside this file
+
+# Looking for garbage among thousands of compiled programs takes 5 to 8 % of the time.
+gc.set_threshold(100_000, 50, 1_000)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
 
 
 def pytest_configure(config):

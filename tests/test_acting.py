@@ -21,7 +21,8 @@ def made(**changes):
 
 def values(agent, learner, key, explore):
     obs = Observation(jnp.ones((6, 2)))
-    return np.asarray(agent.choose(learner, obs, jax.random.key(key), explore=explore)[1])
+    chosen = agent.choose(learner, (), obs, jnp.zeros(6, bool), jax.random.key(key), explore=explore)
+    return np.asarray(chosen[2])
 
 
 def test_noise_explores_and_evaluations_are_calm():

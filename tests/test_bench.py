@@ -283,6 +283,7 @@ SMALLEST = {
 }
 
 
+@pytest.mark.thorough
 def test_every_part_is_measured(monkeypatch, capsys, tmp_path):
     for name, value in SMALLEST.items():
         monkeypatch.setattr(throughput, name, value)

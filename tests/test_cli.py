@@ -244,6 +244,7 @@ def test_a_run_is_trained_evaluated_drawn_and_repeated(tmp_path, capsys):
     assert "finished at step 2,000" in shown
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 75), pytest.param(signal.SIGINT, 130, marks=pytest.mark.thorough)]
 )
@@ -276,6 +277,7 @@ def newest_checkpoint(folder):
     return max((int(entry.name) for entry in folder.glob("checkpoints/[0-9]*") if entry.name.isdigit()), default=0)
 
 
+@pytest.mark.thorough
 def test_kill_nine_loses_nothing(tmp_path):
     """Killed twice while it trains, resumed each time: the same weights and rows as undisturbed."""
     shape = [*SMALL, "--seeds", 2, *ENDLESS, "--checkpoint-seconds", 0.2, "--chunk-seconds", 0.1]

@@ -39,6 +39,7 @@ def start(*arguments: str, second: tuple[str, ...] = ()) -> list[subprocess.Pope
     return [launch(*arguments, *own, *place, "--process-id", index) for index, own in enumerate(((), second))]
 
 
+@pytest.mark.thorough
 def test_a_lost_process_is_named_and_two_learn_the_same(tmp_path):
     folder = RunFolder(tmp_path / "run")
     flags = ["--preset", "none", "--num-envs", "4", "--hidden", "8", "--capacity", "400", "--batch-size", "8"]

@@ -280,6 +280,7 @@ def test_epsilon_can_be_held_and_given_back():
         assert float(agent.epsilon(learner)) == pytest.approx(expected)
 
 
+@pytest.mark.thorough
 def test_the_target_is_copied_at_multiples_of_its_period():
     """Of every fourth epoch the next begins with a target that equals the weights, and no other does."""
     mode = JaxParallel(hunt(**SMALL))

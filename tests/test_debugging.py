@@ -57,6 +57,7 @@ def assert_close(one, other):
         np.testing.assert_allclose(left, right, atol=1e-5, rtol=0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "debug",
     [
@@ -130,6 +131,9 @@ def test_an_agent_in_order_passes_the_check(name, tmp_path):
     own = {"capacity": 400, "batch_size": 8, "warm_up_steps": 40, "steps": 80}
     fresh = {"rollout_length": 8, "minibatches": 2, "steps": 96}
     sizes |= fresh if name in ROLLOUT else own
+    if name == "r2d2":
+        sizes |= {"rollout_length": 4, "sequence": 4, "burn_in": 2, "stride": 4, "units": 8}
+        sizes |= {"warm_up_steps": 64, "steps": 96}
     experiment = rollax.make_experiment(name, env="CartPole-v1", **sizes)
     assert rollax.train(experiment, tmp_path / "run", quiet=True, debug=Debug(check=True)).exit_code == 0
 
@@ -149,6 +153,7 @@ def test_what_does_not_go_together_is_refused(debug, changes, message):
         make_plan(experiment, debug=debug)
 
 
+@pytest.mark.thorough
 def test_the_command_answers_in_one_line(tmp_path, capsys):
     flags = ["--preset", "none", "--num-envs", "4", "--hidden", "8", "--run-dir", str(tmp_path / "run"), "--quiet"]
     code = run_command("train", ["double", "--env", "mistaken_envs:reuses", "--debug", *flags])

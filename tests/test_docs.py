@@ -48,7 +48,11 @@ SHORTER = {
 # Pages that need a process of their own: they choose their devices before JAX starts.
 MORE = {"README.md", "docs/environments.md", "docs/hackmatrix.md"}  # a test of their own runs these, and asks more
 ALONE = {"docs/course/05-devices-and-hosts.md"}
-SLOW = {"docs/coming-from.md", "docs/write-a-network.md"}  # further cases
+SLOW = {  # further cases
+    *("docs/api.md", "docs/coming-from.md", "docs/debugging.md", "docs/export.md", "docs/report.md"),
+    *("docs/getting-started.md", "docs/memory.md", "docs/troubleshooting.md", "docs/write-a-network.md"),
+    "docs/write-an-agent.md",
+}
 
 
 class Block(NamedTuple):

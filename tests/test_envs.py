@@ -16,7 +16,7 @@ import pytest
 from probes import Constant, Counter, Probe, task
 
 from rollax.envs import gymnax as gymnax_envs
-from rollax.envs import registry
+from rollax.envs import names, registry
 from rollax.envs.adapters import to_task
 from rollax.envs.check import check_environment
 from rollax.envs.protocol import reset_envs, step_envs
@@ -75,8 +75,8 @@ def test_drawing_is_not_imported_to_train():
     """Nor to know names; but gymnax's games can still draw, and others import it as ever."""
     code = """
 import sys
-from rollax.envs import registry
-registry.names()
+from rollax.envs import names, registry
+names.names()
 assert not {"gymnax", "seaborn"} & set(sys.modules)
 registry.make("CartPole-v1")
 assert not {"scipy.stats", "matplotlib.pyplot", "seaborn", "pandas"} & set(sys.modules)
@@ -88,7 +88,7 @@ assert plt.figure() is not None
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("name", [name for name in registry.inside_names() if name != "MNISTBandit-bsuite"])
+@pytest.mark.parametrize("name", [name for name in names.inside_names() if name != "MNISTBandit-bsuite"])
 def test_every_discrete_gymnax_environment_can_be_named(name):
     """MNISTBandit is left out: it downloads its data when it is made."""
     made = registry.make(name)
@@ -111,7 +111,7 @@ def test_numbers_as_observations_become_flags():
 def test_continuous_actions_are_refused(name):
     with pytest.raises(ConfigError, match="no discrete actions"):
         registry.make(name)
-    assert name not in registry.inside_names()
+    assert name not in names.inside_names()
 
 
 def test_an_agent_speaks_of_unit_intervals_and_the_task_scales():

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rollax.envs import registry
+from rollax.envs import names, registry
 from rollax.envs.hackmatrix import HackMatrix, board, stages
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import from_json, make_experiment
@@ -354,7 +354,7 @@ def test_enemies_without_a_place_are_counted():
 def test_the_environment_is_registered():
     task = registry.make("HackMatrix-v0")
     assert task.num_actions == 28
-    assert "HackMatrix-v0" in registry.names()
+    assert "HackMatrix-v0" in names.names()
     shapes = [leaf.shape for leaf in jax.tree.leaves(task.observation.features)]
     assert shapes == [(10,), (23,), (6, 6, 42)]
     assert sum(int(np.prod(shape)) for shape in shapes) == 1545

@@ -100,6 +100,7 @@ def test_long_games_are_as_written(programs):
     assert stages == set(range(1, 9))
 
 
+@pytest.mark.thorough
 def test_no_invariant_breaks_in_random_play(programs):
     """Random legal play; half of the games are new ones, half begin crowded."""
     step, look, new = programs

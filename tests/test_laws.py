@@ -29,9 +29,11 @@ from rollax.envs.protocol import reset_envs
 from rollax.experiment.parts import PARTS
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.rows import unpack
+from rollax.memory.sequences import SequenceReplay
 from rollax.memory.uniform import UniformReplay
 from rollax.networks.heads import ScalarHead, Streams
 from rollax.networks.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
+from rollax.networks.recurrence import GRU, NoRecurrence
 from rollax.networks.torsos import MinAtarTorso
 from rollax.programs.plan import block_length
 from rollax.programs.program import LOG_ROWS, nbytes
@@ -39,14 +41,28 @@ from rollax.rules.backups import GreedyBackup, MunchausenBackup
 from rollax.runs import checkpoint
 
 # Every part of every agent, in as few agents as possible.
+FURTHER = ("c51", "qr", "pqn", "irainbow", "r2d2")
 CONFIGS = {
     "irainbow": small("irainbow", replay=PrioritizedReplay(8_192, n_step=3)),
     "c51": small("c51", backup=MunchausenBackup()),
     "qr": small("qr", torso=MinAtarTorso(channels=4, hidden=(16,)), streams=Streams(noise="independent")),
     "pqn": small("pqn"),
+    "r2d2": small(
+        "r2d2",
+        replay=SequenceReplay(8_192, n_step=2, sequence=4, burn_in=2, stride=4),
+        recurrence=GRU(units=8),
+        batch_size=8,
+    ),
     "ppo": small("ppo", observations=NormalizedObservations(), rewards=NormalizedRewards()),
 }
-PLAIN = {ScalarHead, GreedyBackup, UniformReplay, RawObservations, RawRewards}  # the simple side of each choice
+PLAIN = {
+    ScalarHead,
+    GreedyBackup,
+    UniformReplay,
+    RawObservations,
+    RawRewards,
+    NoRecurrence,
+}  # the simple side of each choice
 WARM_UP = 8
 
 
@@ -76,7 +92,7 @@ def test_the_agents_hold_every_part():
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.thorough) if name in ("c51", "qr", "pqn") else name for name in CONFIGS],
+    [pytest.param(name, marks=pytest.mark.thorough) if name in FURTHER else name for name in CONFIGS],
 )
 def test_stops_saving_and_loading_change_no_bit(name, cartpole, tmp_path):
     """In pieces of any length, through a checkpoint, it is the run that was never stopped."""

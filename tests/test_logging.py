@@ -32,6 +32,7 @@ def hashes(result):
     return [member["params_sha256"] for member in result.summary["members"]]
 
 
+@pytest.mark.thorough
 def test_every_logger_at_once_and_the_same_bits(plain, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")

@@ -29,27 +29,33 @@ def laws(tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.thorough
 def test_one_shard_is_no_mesh(laws):
     assert laws["one_shard"] <= 1e-6
 
 
+@pytest.mark.thorough
 def test_replicas_stay_equal_bit_for_bit(laws):
     assert set(laws["replicas"].values()) == {0}, laws["replicas"]
 
 
+@pytest.mark.thorough
 def test_an_update_is_the_same_whole_and_in_shares(laws):
     assert laws["update"] <= 1e-5
 
 
+@pytest.mark.thorough
 def test_shards_have_keys_of_their_own_and_a_seed_repeats(laws):
     assert not laws["same"]
     assert laws["repeats"]
 
 
+@pytest.mark.thorough
 def test_a_run_goes_on_with_another_number_of_devices(laws):
     assert laws["devices"] == {"moved": True, "memory": [1, 16, 34, 4], "status": "finished", "steps": 2_048}
 
 
+@pytest.mark.thorough
 def test_the_most_devices_that_divide_the_members_are_taken(laws):
     assert laws["automatic"].startswith("3 devices: 3 for members x 1")
 

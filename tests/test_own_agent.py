@@ -74,6 +74,7 @@ def test_it_learns_in_environments_outside_jax(agent, overlap, tmp_path):
     assert policy(np.zeros((5, 4), np.float32)).shape == (5,)
 
 
+@pytest.mark.thorough
 def test_it_is_exported_as_a_program_and_as_onnx(run, tmp_path):
     export(run.run_dir, tmp_path / "export", onnx=True)
     observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)

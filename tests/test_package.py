@@ -122,6 +122,7 @@ def test_the_version_is_the_same_everywhere():
     assert f"\n## {rollax.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
+@pytest.mark.thorough
 def test_the_wheel_works_outside_the_clone(tmp_path):
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)

@@ -115,6 +115,7 @@ def test_learning_waits_until_there_is_a_batch():
     assert moved == [False, True]  # 10 rows hold 7 windows of 3 frames, 20 rows 17
 
 
+@pytest.mark.thorough
 def test_one_learner_for_all():
     """Each player is an environment of the shared learner, and any agent of the library learns so."""
     for agent, changes in {"double": {"capacity": 480}, "ppo": {"minibatches": 2}}.items():

@@ -115,7 +115,7 @@ def lessons_learnt(agent, learner, rollout, monkeypatch):
     seen = []
 
     def step(self, progress, shared, own):
-        seen.append(minibatch(shared, own[0]))
+        seen.append(minibatch(shared, own[0], agent.config.recurrence))
         return progress, {}
 
     monkeypatch.setattr(type(agent), "step", step)

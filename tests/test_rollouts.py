@@ -23,12 +23,14 @@ def a_rollout():
     following[:-1] = np.where(ends[:-1], following[:-1], seen[1:])  # elsewhere the next step's observation
     obs, next_obs = (Observation(jnp.asarray(numbers)) for numbers in (seen, following))
     nothing = jnp.zeros((LENGTH, ENVS))
-    return Transition(obs, nothing, nothing, jnp.asarray(terminated), jnp.asarray(truncated), next_obs)
+    carry = jnp.arange(LENGTH * ENVS, dtype=jnp.float32).reshape(LENGTH, ENVS)
+    flags = jnp.asarray(terminated), jnp.asarray(truncated)
+    return Transition(obs, nothing, nothing, *flags, next_obs, carry={"count": carry})
 
 
 @pytest.mark.parametrize("interval", [1, LENGTH, 500])
 def test_every_successor_has_its_own_value(interval):
-    """With another value for each observation: where time ran out it is that of what was seen last, not of the reset.
+    """With another value for each observation and carry: where time ran out, of what was seen last, not of the reset.
 
     `noted` has a mark that `value_of` has not, so that a value which was not asked for is seen to be that.
     """
@@ -36,11 +38,13 @@ def test_every_successor_has_its_own_value(interval):
     rollout = a_rollout()
     noted = 3 * rollout.obs.features + 100
 
-    def value_of(obs):
-        return 3 * obs.features
+    def value_of(carry, obs):
+        return 3 * obs.features + 1_000 * carry["count"]
 
-    found = np.asarray(successor_values(spec, rollout, noted, value_of))
-    expected = 3 * np.asarray(rollout.next_obs.features)
+    last = {"count": jnp.full(ENVS, 77.0)}
+    found = np.asarray(successor_values(spec, rollout, noted, last, value_of))
+    after = np.concatenate([rollout.carry["count"][1:], last["count"][None]])
+    expected = 3 * np.asarray(rollout.next_obs.features) + 1_000 * after
     if interval >= LENGTH:  # what `act` has noted serves wherever the next step follows
         carries_on = ~np.asarray(rollout.truncated)[:-1]
         expected[:-1] = np.where(carries_on, np.asarray(noted)[1:], expected[:-1])

@@ -95,6 +95,7 @@ def test_a_space_is_read_from_a_file(tmp_path):
 # -- surgery
 
 
+@pytest.mark.thorough
 def test_a_member_learns_in_a_block_as_in_a_run(arena, tmp_path):
     arena.begin(members_of(arena.experiment, [{"learning_rate": rate} for rate in RATES]))
     while not arena.done:

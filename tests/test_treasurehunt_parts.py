@@ -60,6 +60,7 @@ def test_several_values_make_a_population_and_survive_the_file():
     assert {leaf.dtype.name for leaf in jax.tree.leaves(hparams)} == {"int32", "float32"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0])
 def test_a_single_decision_is_the_same_as_one_of_many(epsilon):
     """Though it asks the network only where it is not random."""

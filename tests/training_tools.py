@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from rollax.agents.names import AGENTS
 from rollax.envs.protocol import Task
 from rollax.experiment.tree import leaves, replace_at
+from rollax.memory.sequences import SequenceReplay
 from rollax.networks.heads import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.programs.compiling import LIGHT, NONE, compiler_options
 from rollax.programs.evaluate import Evaluator
@@ -88,6 +89,9 @@ def small(name: str, **changes: Any) -> Any:
         sizes["streams"] = choices.streams.clone(stream_hidden=32)
     if choices.replay is not None:
         sizes |= {"replay": replace(choices.replay, capacity=8_192), "batch_size": 64}
+    if isinstance(choices.replay, SequenceReplay):
+        sizes |= {"replay": SequenceReplay(8_192, 2, sequence=4, burn_in=2, stride=4), "batch_size": 16}
+        sizes["recurrence"] = choices.recurrence.clone(units=16)
     if isinstance(getattr(choices, "head", None), CategoricalHead):
         sizes["head"] = CategoricalHead(atoms=41, value_min=-2.0, value_max=6.0)
     if isinstance(getattr(choices, "head", None), ImplicitQuantileHead):

@@ -62,7 +62,7 @@ def train(
     After Ctrl-C or SIGTERM the run is saved, and `Interrupted` or `Preempted` is raised.
     """
     from rollax.programs.debugging import NO_DEBUG
-    from rollax.reports.drawing import plot_runs
+    from rollax.reports.drawing import CURVES
     from rollax.runs import run
     from rollax.runs.result import not_stopped
 
@@ -74,7 +74,7 @@ def train(
             compile_cache=compile_cache,
             on_rows=on_rows,
             debug=debug or NO_DEBUG,
-            draw=plot_runs,
+            draw=CURVES,
         )
     )
 
@@ -97,7 +97,7 @@ def resume(
     The number of devices may be another than before: what was learnt goes on, with other random numbers.
     Modules that the run names are imported if they are installed, if a run of yours has imported them, or with `trust`.
     """
-    from rollax.reports.drawing import plot_runs
+    from rollax.reports.drawing import CURVES
     from rollax.runs import run
     from rollax.runs.result import not_stopped
 
@@ -111,7 +111,7 @@ def resume(
             quiet=quiet,
             compile_cache=compile_cache,
             on_rows=on_rows,
-            draw=plot_runs,
+            draw=CURVES,
             trust=trust,
         )
     )

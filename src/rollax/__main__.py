@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from rollax import __version__
 from rollax.commands.cli import run_command, usage
+from rollax.programs.background import begin_command, leave
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,9 +23,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def enter() -> NoReturn:
     """The command as a process of its own, which a compiler that nobody waits for does not keep from ending."""
+    begin_command()
     code = main()
-    from rollax.programs.background import leave
-
     leave(code)
 
 

@@ -181,3 +181,10 @@ def name_of(kind: type) -> str:
 def cache_folder() -> Path:
     """Where compiled programs and notes about runs are kept for this user: below `XDG_CACHE_HOME`, or `~/.cache`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rollax"
+
+
+def source_of(folder: Path) -> list[tuple[str, int, int]]:
+    """The Python files of a package, with when they were written, and their sizes."""
+    return sorted(
+        (str(path), stat.st_mtime_ns, stat.st_size) for path in folder.rglob("*.py") if (stat := os.stat(path))
+    )

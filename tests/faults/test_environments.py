@@ -16,6 +16,7 @@ import pytest
 from fault_tools import HANGING, TINY, ask, ask_process, judge, summary_of
 from process_tools import launch, output_of, wait_for
 
+from rollax.envs.worker import serve
 from rollax.runs.folder import RunFolder
 
 ENDINGS = {"quits", "killed", "segfaults"}  # of the whole process: in ours there is nobody left to answer
@@ -191,6 +192,20 @@ def test_restarts_have_an_end(request, tmp_path, restarts, said):
     assert len(answer.err.splitlines()) == 1 + restarts, "and nothing else is said"
 
 
+def test_a_worker_whose_answer_nobody_hears_ends_quietly():
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    worker = context.Process(target=serve, args=(there, "faulty_envs:fine-v0", 0, False, None))
+    worker.start()
+    there.close()
+    assert here.recv() == "started"
+    here.send(("make", None))
+    here.close()  # before it can have answered
+    worker.join()
+    assert worker.exitcode == 0, "an exception would end it with 1, and print a traceback"
+
+
+@pytest.mark.thorough
 def test_no_worker_outlives_a_run_that_was_killed(tmp_path):
     words = ["--env", "gymnasium:faulty_envs:fine-v0", "--vectorization", "async", "--num-envs", 2]
     process = launch("train", *SMALL, *words, "--steps", 10_000_000, "--run-dir", tmp_path / "run", "--quiet")

@@ -48,7 +48,7 @@ def test_every_setting_that_memory_grows_with_is_tried():
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in ("num_envs", "capacity") else pytest.mark.thorough) for name in ABSURD],
+    [pytest.param(name, marks=[] if name == "capacity" else pytest.mark.thorough) for name in ABSURD],
 )
 def test_an_absurd_size_is_refused_with_one_that_fits(request, tmp_path, name):
     agent, value = ABSURD[name]
@@ -63,6 +63,7 @@ def test_an_absurd_size_is_refused_with_one_that_fits(request, tmp_path, name):
     check_memory(make_plan(make_experiment(agent, preset="none", **changes)))
 
 
+@pytest.mark.thorough
 def test_a_setting_may_say_less_than_the_machine_has(request, tmp_path):
     folder = tmp_path / "run"
     judge(request, ask("train", *TINY, "--max-memory", "10KiB", "--run-dir", folder), 6, "max_memory", "10.0 KiB")

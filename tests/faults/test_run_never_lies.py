@@ -91,6 +91,7 @@ def actors(tmp_path: Path, env: str) -> Answer:
     return ask_process("train", *ACTORS, "--env", env, "--run-dir", tmp_path / "run")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("env", "told"),
     [
@@ -218,6 +219,20 @@ def test_an_environment_that_hangs_does_not_keep_a_signal_from_being_heard(reque
     judge(request, answer, 75, "SIGTERM")
     assert summary_of(tmp_path / "run")["status"] == "interrupted"
     assert [path for path in (tmp_path / "run" / "checkpoints").iterdir() if path.name.isdigit()]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_a_finalizer_swallows_is_heard_all_the_same():
+    """Python prints what is raised in one, and goes on; JAX has many."""
+
+    class Finalized:
+        def __del__(self) -> None:
+            terminate()
+
+    with signals.signals() as ear, pytest.raises(signals.Heard), ear.at_once():
+        Finalized()
+        threading.Event().wait(HANGING)
+    assert ear.first == signal.SIGTERM
 
 
 @pytest.mark.thorough

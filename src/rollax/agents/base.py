@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from rollax.networks.recurrence import entered
 from rollax.rules.schedules import linear
 from rollax.settings import NOT_NEGATIVE, POSITIVE, SHARE, setting
 from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
@@ -50,14 +51,9 @@ class Agent(ABC):
     def enter(self, carry: Carry, fresh: Array) -> Carry:
         """The carry as it is at these observations: the initial one where an episode begins.
 
-        Who reads a carry calls this first.  Nothing else in the library clears one.
+        Who reads a carry calls this first; a `Recurrence` does so itself.  Nothing else in the library clears one.
         """
-        initial = self.initial_carry(fresh.shape[0])
-
-        def cleared(start: Array, old: Array) -> Array:
-            return jnp.where(fresh.reshape(fresh.shape + (1,) * (old.ndim - 1)), start, old)
-
-        return jax.tree.map(cleared, initial, carry)
+        return entered(self.initial_carry(fresh.shape[0]), carry, fresh)
 
     @abstractmethod
     def act(
@@ -273,6 +269,11 @@ def own_axes(memory: Memory) -> Any:
         return None if leaf.ndim == 0 and jnp.issubdtype(leaf.dtype, jnp.integer) else 0
 
     return jax.tree.map(axis, memory)
+
+
+def batch_size(obs: Observation) -> int:
+    """Observations in a batch `[B, ...]`."""
+    return jax.tree.leaves(obs.features)[0].shape[0]
 
 
 def blank_features(spec: EnvSpec) -> Any:

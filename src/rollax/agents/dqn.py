@@ -7,6 +7,7 @@ state, `double` says whose values choose there.  `FAMILY`, at the end, names the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -21,20 +22,18 @@ from rollax.agents.base import (
     OptimizerHParams,
     OptimizerName,
     Recipe,
-    blank_features,
     make_optimizer,
     share_problems,
 )
 from rollax.agents.q_learner import NoisyActing, QLearner
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Buffer, Replay, Request, Sample
-from rollax.memory.ring import Batch
 from rollax.memory.uniform import UniformReplay
 from rollax.networks.heads import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead, Streams
 from rollax.networks.torsos import MLP, Torso
 from rollax.networks.weights import FlaxWeights, TorchWeights
 from rollax.rules.backups import GreedyBackup, MunchausenBackup
-from rollax.rules.returns import BellmanError
+from rollax.rules.returns import BellmanError, ReturnDistribution
 from rollax.rules.schedules import Exploration, LinearEpsilon, PeriodicTarget, linear
 from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, setting
 from rollax.tracing import REMEMBERING, SAMPLING, mean_over, phase
@@ -131,8 +130,19 @@ class DQNConfig(AgentConfig):
         return DQN(self, spec)
 
     def problems(self, spec: EnvSpec) -> list[str]:
+        if self.replay.sequential != self.reads_sequences:
+            return [self.other_replay()]
         parts = self.replay.problems(spec) + self.torso.problems(spec.observation) + self.head.problems()
         return parts + share_problems(spec, "batch_size", self.batch_size) + self.batch_problems(spec)
+
+    @property
+    def reads_sequences(self) -> bool:
+        """Whether it learns from sequences in place of single transitions."""
+        return False
+
+    def other_replay(self) -> str:
+        """Why its replay does not fit, with the fix."""
+        return "replay=sequences is for an agent that remembers; set --replay uniform, or take `rollax train r2d2`"
 
     def batch_problems(self, spec: EnvSpec) -> list[str]:
         """Whether the replay, once it is full, has as many windows as a gradient step draws."""
@@ -161,6 +171,15 @@ class DQNLearner(NamedTuple):
     gradient_steps: Array
 
 
+class Looks(NamedTuple):
+    """The returns that a Bellman error is made of, each a function of the key of its noise and levels."""
+
+    predicted: Callable[[Key], ReturnDistribution]  # of the states, by the weights that learn
+    judged: Callable[[Key, Key], ReturnDistribution]  # of their successors, by who chooses there; noise, then levels
+    successor: Callable[[Key], ReturnDistribution]  # of their successors, by the target network
+    before: Callable[[Key], ReturnDistribution]  # of the states, by the target network
+
+
 class StepKeys(NamedTuple):
     """The keys of one gradient step."""
 
@@ -185,7 +204,7 @@ class DQN(QLearner):
         return self.spec.share(self.config.batch_size)
 
     def init(self, key: Key, hparams: DQNHParams) -> tuple[DQNLearner, Any]:
-        params = self.config.weights.begin(key, self.network.init(key, blank_features(self.spec)))
+        params = self.config.weights.begin(key, self.initial_weights(key))
         optimizer = make_optimizer(self.config.optimizer, hparams)
         learner = DQNLearner(hparams, params, params, optimizer.init(params), jnp.int32(0))
         return learner, self.buffer.init()
@@ -193,7 +212,8 @@ class DQN(QLearner):
     def act(
         self, learner: DQNLearner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
     ) -> Decision:
-        return Decision(self.choose(learner, obs, key, explore=explore)[0])
+        carry, action, _ = self.choose(learner, carry, obs, fresh, key, explore=explore)
+        return Decision(action, carry=carry)
 
     def remember(self, memory: Any, rollout: Transition) -> Any:
         return self.buffer.add(memory, rollout)
@@ -276,21 +296,30 @@ class DQN(QLearner):
 
         return jax.lax.scan(settle, memory, (handles, priorities))[0]
 
-    def bellman_error(self, params: Params, learner: DQNLearner, batch: Batch, key: Key) -> BellmanError:
-        """One loss and one priority for each transition, whatever a return is made of."""
+    def bellman_error(self, params: Params, learner: DQNLearner, batch: Any, key: Key) -> BellmanError:
+        """One loss and one priority for each transition of a `Batch`, whatever a return is made of."""
         now_key, next_key, judge_key, bonus_key = jax.random.split(key, 4)
         backup, taken = self.config.backup, jax.nn.one_hot(batch.action, self.spec.num_actions)
-        predicted = self.returns(params, batch.obs, now_key).under(taken)
+        looks = self.looks(params, learner, batch)
+        predicted = looks.predicted(now_key).under(taken)
         # Noise is part of the weights: who judges with the target's weights has their noise too.
-        judge, noise = (learner.params, judge_key) if self.config.double else (learner.target_params, next_key)
-        follows = backup.follow(self.returns(judge, batch.next_obs, noise, judge_key).mean(), batch.next_obs)
-        successor = self.returns(learner.target_params, batch.next_obs, next_key).under(follows.policy)
-        bonus = backup.reward_bonus(
-            lambda: self.returns(learner.target_params, batch.obs, bonus_key).mean(), batch.obs, batch.action
-        )
+        noise = judge_key if self.config.double else next_key
+        follows = backup.follow(looks.judged(noise, judge_key).mean(), batch.next_obs)
+        successor = looks.successor(next_key).under(follows.policy)
+        bonus = backup.reward_bonus(lambda: looks.before(bonus_key).mean(), batch.obs, batch.action)
         reward = batch.reward + bonus + batch.discount * follows.bonus
         kappa = learner.hparams.huber_kappa if self.config.loss == "huber" else jnp.inf
         return predicted.bellman_error(reward, batch.discount, successor, kappa)
+
+    def looks(self, params: Params, learner: DQNLearner, batch: Any) -> Looks:
+        """How the networks see a batch."""
+        judge, target = learner.params if self.config.double else learner.target_params, learner.target_params
+        return Looks(
+            predicted=lambda noise: self.returns(params, batch.obs, noise),
+            judged=lambda noise, levels: self.returns(judge, batch.next_obs, noise, levels),
+            successor=lambda noise: self.returns(target, batch.next_obs, noise),
+            before=lambda noise: self.returns(target, batch.obs, noise),
+        )
 
     def with_weights(self, learner: DQNLearner, params: Any) -> DQNLearner:
         return learner._replace(params=params, target_params=params)

@@ -7,9 +7,10 @@ from rollax.agents.base import AgentConfig, Recipe
 from rollax.agents.dqn import FAMILY
 from rollax.agents.ppo import PPO_RECIPE
 from rollax.agents.pqn import PQN_RECIPE
+from rollax.agents.r2d2 import R2D2_RECIPE
 from rollax.errors import ConfigError, did_you_mean
 
-AGENTS: dict[str, Recipe] = {**FAMILY, "pqn": PQN_RECIPE, "ppo": PPO_RECIPE}
+AGENTS: dict[str, Recipe] = {**FAMILY, "r2d2": R2D2_RECIPE, "pqn": PQN_RECIPE, "ppo": PPO_RECIPE}
 
 
 def recipe_of(name: str) -> Recipe:

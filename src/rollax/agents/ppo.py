@@ -25,10 +25,20 @@ from rollax.agents.base import (
     Recipe,
     Stepwise,
     apply_gradients,
+    batch_size,
     blank_features,
     make_optimizer,
 )
-from rollax.agents.rollouts import RolloutConfig, flatten_time, minibatch, shuffled, successor_values
+from rollax.agents.rollouts import (
+    Past,
+    RolloutConfig,
+    flatten_time,
+    lessons_of,
+    minibatch,
+    past_of,
+    shuffled,
+    successor_values,
+)
 from rollax.networks.heads import ActorCritic
 from rollax.networks.normalization import (
     Observations,
@@ -159,6 +169,7 @@ class Lesson(NamedTuple):
     value: Array
     advantage: Array
     target: Array
+    past: Past | tuple[()] = ()  # of a network that remembers; then all else is `[T, B, ...]`
 
 
 @dataclass(frozen=True)
@@ -176,7 +187,7 @@ class PPO(Stepwise):
 
     @cached_property
     def network(self) -> ActorCritic:
-        return ActorCritic(self.spec.num_actions, self.config.torso, self.config.shared)
+        return ActorCritic(self.spec.num_actions, self.config.torso, self.config.shared, self.config.recurrence)
 
     @cached_property
     def observations(self) -> ObservationView:
@@ -188,7 +199,7 @@ class PPO(Stepwise):
 
     def init(self, key: Key, hparams: PPOHParams) -> tuple[PPOLearner, Any]:
         observations = self.observations.init()
-        network = self.network.init(key, self.observations.show(observations, blank_features(self.spec)))
+        network = self.initial_weights(key, self.observations.show(observations, blank_features(self.spec)))
         opt_state = make_optimizer(self.config.optimizer, hparams).init(network)
         learner = PPOLearner(hparams, PPOParams(network, observations), opt_state, jnp.int32(0))
         return learner, self.rewards.init()
@@ -196,9 +207,19 @@ class PPO(Stepwise):
     def act(
         self, learner: PPOLearner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
     ) -> Decision:
-        policy, value = self.judge(learner.params, obs)
+        policy, value, carry = self.look(learner.params, carry, obs, fresh)
         action = policy.draw(key) if explore or self.config.evaluation_draws else policy.mode()
-        return Decision(action, PPONotes(policy.log_prob(action), value))
+        return Decision(action, PPONotes(policy.log_prob(action), value), carry)
+
+    def initial_weights(self, key: Key, features: Any) -> Params:
+        """The network's weights at first, for features `[1, ...]`."""
+        if not self.config.recurrence.remembers:
+            return self.network.init(key, features)
+        one = jax.tree.map(lambda x: x[None], features)
+        return self.network.init(key, one, self.initial_carry(1), jnp.ones((1, 1), bool), method="through")
+
+    def initial_carry(self, num: int) -> Carry:
+        return self.network.initial_carry(num)
 
     @property
     def hides_nans(self) -> bool:
@@ -206,7 +227,7 @@ class PPO(Stepwise):
 
     def scores(self, learner: PPOLearner, carry: Carry, obs: Observation, fresh: Array) -> Array:
         """The logarithms of the policy."""
-        return self.judge(learner.params, obs)[0].log_probs
+        return self.look(learner.params, carry, obs, fresh)[0].log_probs
 
     def interrupt(self, memory: Any, obs: Observation) -> Any:
         return self.rewards.interrupt(memory)
@@ -218,26 +239,41 @@ class PPO(Stepwise):
     def begin(self, learner: PPOLearner, memory: Any, rollout: Transition, key: Key) -> tuple[PPOProgress, Lessons]:
         hp, notes = learner.hparams, cast(PPONotes, rollout.notes)
         reward, memory = self.rewards.scale(memory, rollout, hp.discount)
-        next_value = successor_values(self.spec, rollout, notes.value, lambda obs: self.judge(learner.params, obs)[1])
+        next_value = self.next_values(learner.params, rollout)
         target = lambda_returns(
             hp.reward_scale * reward, next_value, rollout.terminated, rollout.truncated, hp.discount, hp.trace_lambda
         )
         advantage = target - notes.value
-        lessons = flatten_time(Lesson(rollout.obs, rollout.action, *notes, advantage, target))
-        each = shuffled(lessons, key, self.config.epochs, self.config.minibatches)
-        return ((learner, jnp.bool_(False)), memory), Lessons(lessons, each)
+        recurrence = self.config.recurrence
+        lesson = Lesson(rollout.obs, rollout.action, *notes, advantage, target, past_of(rollout, recurrence))
+        each = shuffled(self.spec, self.config, key)
+        return ((learner, jnp.bool_(False)), memory), Lessons(lessons_of(lesson, recurrence), each)
+
+    def next_values(self, params: PPOParams, rollout: Transition) -> Array:
+        """The value of the true successor of every step `[T, B]`."""
+
+        def value_of(carry: Carry, obs: Observation) -> Array:
+            return self.look(params, carry, obs, jnp.zeros(batch_size(obs), bool))[1]
+
+        carry: Carry = ()
+        if self.config.recurrence.remembers:
+            last = jax.tree.map(lambda x: x[-1], (rollout.carry, rollout.obs, rollout.fresh))
+            carry = self.look(params, *last)[2]
+        return successor_values(self.spec, rollout, cast(PPONotes, rollout.notes).value, carry, value_of)
 
     def conclude(self, progress: PPOProgress, lessons: Lessons, metrics: Metrics) -> tuple[PPOLearner, Any, Metrics]:
         (learner, _), memory = progress
         # Only now, so that a whole rollout is acted in and learnt from with the same view of the world.
-        known = self.observations.update(learner.params.observations, lessons.shared.obs.features)
+        features = lessons.shared.obs.features
+        seen = flatten_time(features) if self.config.recurrence.remembers else features
+        known = self.observations.update(learner.params.observations, seen)
         return learner._replace(params=learner.params._replace(observations=known)), memory, metrics
 
     def step(self, progress: PPOProgress, shared: Lesson, own: tuple[Array, Key]) -> tuple[PPOProgress, Metrics]:
         """A gradient step, unless the policy has moved too far: then neither this one nor any later of the rollout."""
         (learner, stopped), memory = progress
         rows, _ = own  # nothing in it is random
-        lesson = minibatch(shared, rows)
+        lesson = minibatch(shared, rows, self.config.recurrence)
         hp, params, env_steps = learner.hparams, learner.params, self.env_steps(learner)
 
         def loss_of(network: Params) -> tuple[Array, Metrics]:
@@ -256,7 +292,9 @@ class PPO(Stepwise):
 
     def loss(self, params: PPOParams, hp: PPOHParams, env_steps: Array, lesson: Lesson) -> tuple[Array, Metrics]:
         """The clipped objective, the values' squared error and the entropy, in one number and each by name."""
-        policy, value = self.judge(params, lesson.obs)
+        policy, value = self.judge(params, lesson.obs, lesson.past)
+        if isinstance(lesson.past, Past):
+            lesson = flatten_time(lesson._replace(past=()))
         log_ratio = policy.log_prob(lesson.action) - lesson.log_prob
         ratio = jnp.exp(log_ratio)
         advantage = lesson.advantage
@@ -283,11 +321,33 @@ class PPO(Stepwise):
         }
         return loss, metrics
 
-    def judge(self, params: PPOParams, obs: Observation) -> tuple[MaskedCategorical, Array]:
-        """The policy over actions, and values `[B]`."""
+    def look(
+        self, params: PPOParams, carry: Carry, obs: Observation, fresh: Array
+    ) -> tuple[MaskedCategorical, Array, Carry]:
+        """The policy over actions, values `[B]`, and the carry after observations `[B, ...]`."""
+        if not self.config.recurrence.remembers:
+            return *self.judge(params, obs), carry
+        one = jax.tree.map(lambda x: x[None], (obs, fresh))
+        return self.through(params, carry, *one)
+
+    def judge(
+        self, params: PPOParams, obs: Observation, past: Past | tuple[()] = ()
+    ) -> tuple[MaskedCategorical, Array]:
+        """The policy over actions, and values, of rows `[N]`; with a past, of rollouts `[T, B]`, as rows."""
+        if isinstance(past, Past):
+            return self.through(params, jax.tree.map(lambda x: x[0], past.carry), obs, past.fresh)[:2]
         features = self.observations.show(params.observations, obs.features)
         scores, value = cast(Any, self.network.apply(params.network, features))
         return masked_categorical(scores, obs.legal), value
+
+    def through(
+        self, params: PPOParams, carry: Carry, obs: Observation, fresh: Array
+    ) -> tuple[MaskedCategorical, Array, Carry]:
+        """Policy and values of observations `[T, B, ...]`, as rows, and the carry after them."""
+        features = self.observations.show(params.observations, obs.features)
+        scores, value, carry = cast(Any, self.network.apply(params.network, features, carry, fresh, method="through"))
+        legal = None if obs.legal is None else flatten_time(obs.legal)
+        return masked_categorical(scores, legal), value, carry
 
     def concern(self, metrics: dict[str, float], done: float) -> str | None:
         if done > 0.5 or metrics["entropy"] > COLLAPSED * math.log(self.spec.num_actions):

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
@@ -13,15 +14,26 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from rollax.agents.base import OptimizerHParams, OptimizerName, Recipe, blank_features, make_optimizer
+from rollax.agents.base import OptimizerHParams, OptimizerName, Recipe, batch_size, make_optimizer
 from rollax.agents.q_learner import NoisyActing, QLearner
-from rollax.agents.rollouts import RolloutConfig, flatten_time, minibatch, shuffled, successor_values
+from rollax.agents.rollouts import (
+    Past,
+    RolloutConfig,
+    flatten_time,
+    lessons_of,
+    minibatch,
+    past_of,
+    shuffled,
+    successor_values,
+)
 from rollax.networks.heads import Head, ScalarHead, Streams
+from rollax.networks.recurrence import Recurrence
 from rollax.networks.torsos import MLP, Torso
 from rollax.rules.policies import mask_illegal
+from rollax.rules.returns import ReturnDistribution
 from rollax.rules.schedules import Exploration, LinearEpsilon
 from rollax.rules.targets import lambda_returns
-from rollax.settings import SHARE, setting
+from rollax.settings import POSITIVE, SHARE, setting
 from rollax.tracing import mean_over
 from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
@@ -34,6 +46,13 @@ class PQNHParams(OptimizerHParams):
     discount: float = setting(0.99, "Discount factor of future rewards.", limit=SHARE, group="targets")
     trace_lambda: float = setting(
         0.65, "Lambda of the lambda-returns: 0 is one-step, 1 is Monte Carlo.", limit=SHARE, group="targets"
+    )
+    reward_scale: float = setting(
+        1.0,
+        "Factor of the rewards that are learnt from; logs and evaluations show the true ones.",
+        limit=POSITIVE,
+        group="targets",
+        rare=True,
     )
 
 
@@ -68,6 +87,7 @@ class Lesson(NamedTuple):
     obs: Observation
     action: Array
     target: Array
+    past: Past | tuple[()] = ()  # of a network that remembers; then all else is `[T, B, ...]`
 
 
 @dataclass(frozen=True)
@@ -75,6 +95,10 @@ class PQN(QLearner):
     """The agent in one environment."""
 
     config: PQNConfig
+    scales: bool = True  # whether a member may have a `reward_scale`
+
+    def fitted(self, members: Sequence[Mapping[str, float]]) -> PQN:
+        return replace(self, scales=any(member["reward_scale"] != 1 for member in members))
 
     @property
     def head(self) -> Head:
@@ -85,11 +109,15 @@ class PQN(QLearner):
         return NoisyActing()
 
     @property
+    def recurrence(self) -> Recurrence:
+        return self.config.recurrence
+
+    @property
     def updates(self) -> int:
         return self.config.epochs * self.config.minibatches
 
     def init(self, key: Key, hparams: PQNHParams) -> tuple[PQNLearner, tuple]:
-        params = self.network.init(key, blank_features(self.spec))
+        params = self.initial_weights(key)
         optimizer = make_optimizer(self.config.optimizer, hparams)
         return PQNLearner(hparams, params, optimizer.init(params), jnp.int32(0)), ()
 
@@ -97,41 +125,51 @@ class PQN(QLearner):
         self, learner: PQNLearner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
     ) -> Decision:
         """Actions; what is noted is the value of the best of them in each state."""
-        action, q_values = self.choose(learner, obs, key, explore=explore)
-        return Decision(action, jnp.max(mask_illegal(q_values, obs.legal), axis=-1))
+        carry, action, q_values = self.choose(learner, carry, obs, fresh, key, explore=explore)
+        return Decision(action, jnp.max(mask_illegal(q_values, obs.legal), axis=-1), carry)
 
     def lessons(self, learner: PQNLearner, rollout: Transition, key: Key) -> tuple[Lesson, tuple[Array, Key]]:
         hp, value_key, epoch_key = learner.hparams, *jax.random.split(key)
         next_value = self.next_values(learner.params, rollout, value_key)
-        target = lambda_returns(
-            rollout.reward, next_value, rollout.terminated, rollout.truncated, hp.discount, hp.trace_lambda
-        )
-        lessons = flatten_time(Lesson(rollout.obs, rollout.action, jax.lax.stop_gradient(target)))
-        return lessons, shuffled(lessons, epoch_key, self.config.epochs, self.config.minibatches)
+        reward = hp.reward_scale * rollout.reward if self.scales else rollout.reward
+        target = lambda_returns(reward, next_value, rollout.terminated, rollout.truncated, hp.discount, hp.trace_lambda)
+        lesson = Lesson(rollout.obs, rollout.action, jax.lax.stop_gradient(target), past_of(rollout, self.recurrence))
+        return lessons_of(lesson, self.recurrence), shuffled(self.spec, self.config, epoch_key)
 
     def step(
         self, progress: tuple[PQNLearner, tuple], shared: tuple[Lesson, Array], own: tuple[Array, Key]
     ) -> tuple[tuple[PQNLearner, tuple], Metrics]:
         """A gradient step."""
         (learner, memory), (rows, key) = progress, own
-        lesson = minibatch(shared[0], rows)
+        lesson = minibatch(shared[0], rows, self.recurrence)
 
         def loss_of(params: Params) -> Array:
-            taken = jax.nn.one_hot(lesson.action, self.spec.num_actions)
-            predicted = jnp.sum(taken * self.returns(params, lesson.obs, key).mean(), axis=-1)
-            return 0.5 * jnp.mean((predicted - lesson.target) ** 2)
+            taken = jax.nn.one_hot(lesson.action.reshape(-1), self.spec.num_actions)
+            predicted = jnp.sum(taken * self.predicted(params, lesson, key).mean(), axis=-1)
+            return 0.5 * jnp.mean((predicted - lesson.target.reshape(-1)) ** 2)
 
         loss, grads = mean_over(self.spec, jax.value_and_grad(loss_of)(learner.params))
         params, opt_state = self.descend(learner, grads)
         return (PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1), memory), {"loss": loss}
 
+    def predicted(self, params: Params, lesson: Lesson, key: Key) -> ReturnDistribution:
+        """The returns of all actions in the lesson's states, row by row."""
+        if isinstance(lesson.past, Past):
+            carry = jax.tree.map(lambda x: x[0], lesson.past.carry)
+            _, seen, _ = self.remembered(params, carry, lesson.obs.features, lesson.past.fresh)
+            return self.judged(params, flatten_time(seen), key)
+        return self.returns(params, lesson.obs, key)
+
     def next_values(self, params: Params, rollout: Transition, key: Key) -> Array:
         """The best legal action's value in the true successor of every step `[T, B]`."""
 
-        def best(obs: Observation) -> Array:
-            return jnp.max(mask_illegal(self.returns(params, obs, key).mean(), obs.legal), axis=-1)
+        def best(carry: Carry, obs: Observation) -> Array:
+            _, ask = self.look(params, carry, obs, jnp.zeros(batch_size(obs), bool))
+            return jnp.max(mask_illegal(ask(key, None).mean(), obs.legal), axis=-1)
 
-        return successor_values(self.spec, rollout, rollout.notes, best)
+        last = jax.tree.map(lambda x: x[-1], (rollout.carry, rollout.obs, rollout.fresh))
+        carry, _ = self.look(params, *last)
+        return successor_values(self.spec, rollout, rollout.notes, carry, best)
 
 
 PQN_RECIPE = Recipe(PQNConfig(), PQNHParams(), {"num_envs": 32, "rollout_length": 32, "warm_up_steps": 0})

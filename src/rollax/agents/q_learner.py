@@ -9,10 +9,20 @@ from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import jax
+import jax.numpy as jnp
 import optax
 
-from rollax.agents.base import HIDING_OPTIMIZERS, Lessons, Progress, Stepwise, apply_gradients
+from rollax.agents.base import (
+    HIDING_OPTIMIZERS,
+    Lessons,
+    Progress,
+    Stepwise,
+    apply_gradients,
+    batch_size,
+    blank_features,
+)
 from rollax.networks.heads import Head, QNetwork
+from rollax.networks.recurrence import NoRecurrence, Recurrence
 from rollax.rules.policies import epsilon_greedy
 from rollax.rules.returns import ReturnDistribution
 from rollax.types import Array, Carry, EnvSpec, Key, Metrics, Observation, Params, Transition
@@ -33,11 +43,6 @@ class NoisyActing:
         coins = jax.random.uniform(coin_key, (2, batch_size(obs)))
         q_values = ask(noise_key if explore else None, None).mean()
         return epsilon_greedy(coins, q_values, obs.legal, epsilon), q_values
-
-
-def batch_size(obs: Observation) -> int:
-    """Observations in a batch `[B, ...]`."""
-    return jax.tree.leaves(obs.features)[0].shape[0]
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,24 @@ class QLearner(Stepwise):
         """Gradient steps of one iteration."""
         return self.config.gradient_steps
 
+    @property
+    def recurrence(self) -> Recurrence:
+        """What it remembers with."""
+        return NoRecurrence()
+
     @cached_property
     def network(self) -> QNetwork:
-        return QNetwork(self.spec.num_actions, self.config.torso, self.config.streams, self.head)
+        return QNetwork(self.spec.num_actions, self.config.torso, self.config.streams, self.head, self.recurrence)
+
+    def initial_weights(self, key: Key) -> Params:
+        """The network's weights at first."""
+        if not self.recurrence.remembers:
+            return self.network.init(key, blank_features(self.spec))
+        features = jax.tree.map(lambda x: x[None], blank_features(self.spec))
+        return self.network.init(key, self.initial_carry(1), features, jnp.ones((1, 1), bool), method="whole")
+
+    def initial_carry(self, num: int) -> Carry:
+        return self.recurrence.initial_carry(num)
 
     def returns(
         self,
@@ -84,17 +104,40 @@ class QLearner(Stepwise):
 
         Without a key, the mean network's; at levels `taus` `[B, N]` if they are given.
         """
-        rngs = None if noise is None else {"noise": noise, "levels": noise if levels is None else levels}
+        rngs = keys_of_a_pass(noise, levels)
         return cast(ReturnDistribution, self.network.apply(params, obs.features, None, taus, rngs=rngs))
 
-    def choose(self, learner: Any, obs: Observation, key: Key, *, explore: bool) -> tuple[Array, Array]:
-        """Actions `[B]`, and the values of all of them `[B, A]`, as `acting` has them."""
+    def look(self, params: Params, carry: Carry, obs: Observation, fresh: Array) -> tuple[Carry, Ask]:
+        """The carry after observations `[B, ...]`, of which `fresh` are the first of an episode, and their returns."""
+        if not self.recurrence.remembers:
+            return carry, lambda noise, taus: self.returns(params, obs, noise, taus=taus)
+        one = jax.tree.map(lambda x: x[None], (obs.features, fresh))
+        carry, seen, _ = self.remembered(params, carry, *one)
+        return carry, lambda noise, taus: self.judged(params, seen[0], noise, taus=taus)
+
+    def remembered(self, params: Params, carry: Carry, features: Any, fresh: Array) -> tuple[Carry, Array, Carry]:
+        """What has been seen by each of features `[T, B, ...]`, as a `Recurrence` gives it."""
+        return cast(Any, self.network.apply(params, carry, features, fresh, method="remember"))
+
+    def judged(
+        self,
+        params: Params,
+        seen: Array,
+        noise: Key | None = None,
+        levels: Key | None = None,
+        taus: Array | None = None,
+    ) -> ReturnDistribution:
+        """As `returns`, for rows `[N, D]` of what `remembered` has seen."""
+        rngs = keys_of_a_pass(noise, levels)
+        return cast(ReturnDistribution, self.network.apply(params, seen, None, taus, rngs=rngs, method="judge"))
+
+    def choose(
+        self, learner: Any, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
+    ) -> tuple[Carry, Array, Array]:
+        """The carry from here on, actions `[B]`, and the values of all of them `[B, A]`, as `acting` has them."""
         epsilon = self.epsilon(learner) if explore else self.config.evaluation_epsilon
-
-        def ask(key: Key | None, taus: Array | None) -> ReturnDistribution:
-            return self.returns(learner.params, obs, key, taus=taus)
-
-        return self.acting.choose(ask, obs, epsilon, key, explore=explore)
+        carry, ask = self.look(learner.params, carry, obs, fresh)
+        return carry, *self.acting.choose(ask, obs, epsilon, key, explore=explore)
 
     def epsilon(self, learner: Any) -> Array:
         """The share of random actions now."""
@@ -125,4 +168,9 @@ class QLearner(Stepwise):
 
     def scores(self, learner: Any, carry: Carry, obs: Observation, fresh: Array) -> Array:
         """The mean network's values."""
-        return self.returns(learner.params, obs).mean()
+        return self.look(learner.params, carry, obs, fresh)[1](None, None).mean()
+
+
+def keys_of_a_pass(noise: Key | None, levels: Key | None) -> dict[str, Key] | None:
+    """The keys of what is random in a network: those levels, if they have a key other than the noise."""
+    return None if noise is None else {"noise": noise, "levels": noise if levels is None else levels}

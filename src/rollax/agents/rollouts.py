@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from rollax.agents.base import AgentConfig
+from rollax.networks.recurrence import NoRecurrence, Recurrence
 from rollax.networks.torsos import MLP, Torso
 from rollax.settings import COUNT, setting
 from rollax.tracing import SAMPLING, phase
-from rollax.types import Array, EnvSpec, Key, Observation, Transition
+from rollax.types import Array, Carry, EnvSpec, Key, Observation, Transition
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class RolloutConfig(AgentConfig):
     """What such agents choose alike."""
 
     torso: Torso = MLP()
+    recurrence: Recurrence = NoRecurrence()
     epochs: int = setting(4, "Number of passes over each rollout.", limit=COUNT, group="rollouts")
     minibatches: int = setting(
         4,
@@ -31,27 +33,49 @@ class RolloutConfig(AgentConfig):
     )
 
     def problems(self, spec: EnvSpec) -> list[str]:
-        return self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches)
+        whole = self.recurrence.remembers
+        return self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches, whole=whole)
 
     def rows_of_an_update(self, spec: EnvSpec) -> int:
         return spec.steps_per_iteration // self.minibatches
 
 
+class Past(NamedTuple):
+    """Where a network with a memory begins to read rollouts `[T, B]`."""
+
+    carry: Carry  # [1, B, ...]: as it was before their first steps
+    fresh: Array  # [T, B]: which observations are the first of an episode
+
+
+def past_of(rollout: Transition, recurrence: Recurrence) -> Past | tuple[()]:
+    """The past of a rollout, for a network that remembers; for others `()`."""
+    if not recurrence.remembers:
+        return ()
+    assert rollout.fresh is not None
+    return Past(jax.tree.map(lambda x: x[:1], rollout.carry), rollout.fresh)
+
+
 def successor_values(
-    spec: EnvSpec, rollout: Transition, noted: Array, value_of: Callable[[Observation], Array]
+    spec: EnvSpec,
+    rollout: Transition,
+    noted: Array,
+    carry: Carry,
+    value_of: Callable[[Carry, Observation], Array],
 ) -> Array:
     """The value of the true successor of every step `[T, B]`; `noted` are those of the observations that were met.
 
     Most successors are the next step's observation, whose value `act` has noted, with the same weights or those of one
     rollout before.  What is left are the rollout's last successors, and the ends that a time limit set: nobody acted
-    there.
+    there.  They are asked for with the carry after their step, of which the last is `carry`, as what goes on and is
+    not the first of an episode.
     """
     length, num_envs = rollout.reward.shape
+    after = jax.tree.map(lambda rows, last: jnp.concatenate([rows[1:], last[None]]), rollout.carry, carry)
     if spec.truncation_interval < length:
-        return value_of(flatten_time(rollout.next_obs)).reshape(length, num_envs)
+        return value_of(*flatten_time((after, rollout.next_obs))).reshape(length, num_envs)
     when, env = jnp.argmax(rollout.truncated, axis=0), jnp.arange(num_envs)  # at most one for each environment
-    asked = jax.tree.map(lambda x: jnp.concatenate([x[-1], x[when, env]]), rollout.next_obs)
-    last, cut = jnp.split(value_of(asked), 2)
+    asked = jax.tree.map(lambda x: jnp.concatenate([x[-1], x[when, env]]), (after, rollout.next_obs))
+    last, cut = jnp.split(value_of(*asked), 2)
     return jnp.where(rollout.truncated, cut, jnp.concatenate([noted[1:], last[None]]))
 
 
@@ -60,9 +84,17 @@ def flatten_time(rollout: Any) -> Any:
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rollout)
 
 
-def shuffled(lessons: Any, key: Key, epochs: int, minibatches: int) -> tuple[Array, Key]:
-    """Rows of lessons `[N, ...]` for each gradient step, all of them in each epoch in a new order, and its key."""
-    size = len(jax.tree.leaves(lessons)[0])
+def lessons_of(rollout: Any, recurrence: Recurrence) -> Any:
+    """What is learnt from, a tree of `[T, B, ...]`, as it is shuffled: step by step, or environments with all steps."""
+    return rollout if recurrence.remembers else flatten_time(rollout)
+
+
+def shuffled(spec: EnvSpec, config: RolloutConfig, key: Key) -> tuple[Array, Key]:
+    """For each gradient step the numbers of its lessons, all of them in each epoch in a new order, and its key.
+
+    Lessons are steps, or, for a network that remembers, environments with all of their steps.
+    """
+    size, minibatches = lesson_count(spec, whole=config.recurrence.remembers), config.minibatches
 
     def epoch(key: Key) -> tuple[Array, Key]:
         shuffle_key, step_key = jax.random.split(key)
@@ -70,22 +102,29 @@ def shuffled(lessons: Any, key: Key, epochs: int, minibatches: int) -> tuple[Arr
         return order, jax.random.split(step_key, minibatches)
 
     with phase(SAMPLING):
-        rows, keys = jax.lax.map(epoch, jax.random.split(key, epochs))
-    return rows.reshape(epochs * minibatches, -1), keys.reshape(-1)
+        rows, keys = jax.lax.map(epoch, jax.random.split(key, config.epochs))
+    return rows.reshape(config.epochs * minibatches, -1), keys.reshape(-1)
 
 
-def minibatch(lessons: Any, rows: Array) -> Any:
+def minibatch(lessons: Any, rows: Array, recurrence: Recurrence) -> Any:
     """Those of the lessons."""
     with phase(SAMPLING):
-        return jax.tree.map(lambda x: x[rows], lessons)
+        return jax.tree.map(lambda x: x[:, rows] if recurrence.remembers else x[rows], lessons)
 
 
-def minibatch_problems(spec: EnvSpec, minibatches: int) -> list[str]:
+def lesson_count(spec: EnvSpec, *, whole: bool) -> int:
+    """How many lessons a shard has of a rollout: its steps, or its environments, where each stays whole."""
+    return spec.own_envs if whole else spec.share(spec.steps_per_iteration)
+
+
+def minibatch_problems(spec: EnvSpec, minibatches: int, *, whole: bool = False) -> list[str]:
     """Whether a rollout can be cut into that many equal parts."""
-    steps = spec.share(spec.steps_per_iteration)
-    if minibatches < 1 or steps % minibatches == 0:
+    count = lesson_count(spec, whole=whole)
+    if minibatches < 1 or count % minibatches == 0:
         return []
-    near = min((count for count in range(1, steps + 1) if steps % count == 0), key=lambda c: abs(c - minibatches))
+    near = min((part for part in range(1, count + 1) if count % part == 0), key=lambda part: abs(part - minibatches))
     each = f" of each of {spec.shards} devices" if spec.shards > 1 else ""
-    wanted = f"minibatches={minibatches} does not divide num_envs * rollout_length = {steps}{each}"
-    return [f"{wanted}; try minibatches={near}"]
+    what = "num_envs" if whole else "num_envs * rollout_length"
+    wanted = f"minibatches={minibatches} does not divide {what} = {count}{each}"
+    why = ", and a recurrent network learns from whole rollouts of environments" if whole else ""
+    return [f"{wanted}{why}; try minibatches={near}"]

@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from rollax.agents.base import batch_size
 from rollax.agents.dqn import MeanLoss
-from rollax.agents.q_learner import Ask, NoisyActing, batch_size
+from rollax.agents.q_learner import Ask, NoisyActing
 from rollax.networks.heads import midpoints
 from rollax.rules.policies import epsilon_greedy
 from rollax.rules.schedules import Exploration, PeriodicTarget

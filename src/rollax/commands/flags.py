@@ -17,6 +17,7 @@ import tyro
 
 from rollax.commands.help import Flag, help_text
 from rollax.commands.words import canonical, grouped
+from rollax.envs.names import check_known
 from rollax.errors import ConfigError
 from rollax.settings import COUNT_OR_NONE, Limit, abouts, out_of_range, setting
 
@@ -84,6 +85,8 @@ def read_experiment(arguments: list[str], options: type, command: str, text: str
     agent = arguments[0] if arguments and not arguments[0].startswith("-") else None
     flags = arguments[1:] if agent else arguments
     program = f"rollax {command} [AGENT]"
+    if env := dict(values_ahead(flags)).get("env"):
+        check_known(env)  # before JAX is imported
     try:
         start = starting_experiment(agent, flags)
     except ConfigError as error:  # with parts that do not fit: what else is wrong, without them?

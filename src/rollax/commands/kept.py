@@ -15,7 +15,7 @@ from pathlib import Path
 import rollax
 from rollax.errors import installed
 from rollax.runs.files import write_text
-from rollax.settings import cache_folder, is_own
+from rollax.settings import cache_folder, is_own, source_of
 
 HELP = {"-h", "--help", "--help-all"}
 LISTING = {"list"}  # commands that always answer the same
@@ -83,10 +83,3 @@ def answers() -> Path:
         return cache_folder() / "answers"
     except RuntimeError:
         return Path(os.devnull) / "answers"
-
-
-def source_of(folder: Path) -> list[tuple[str, int, int]]:
-    """The Python files of a package, with when they were written, and their sizes."""
-    return sorted(
-        (str(path), stat.st_mtime_ns, stat.st_size) for path in folder.rglob("*.py") if (stat := os.stat(path))
-    )

@@ -12,16 +12,14 @@ import jax
 import numpy as np
 
 from rollax.envs.host import HostStep, HostTask
+from rollax.envs.names import ATARI, atari_games
 from rollax.envs.protocol import EnvConfig
-from rollax.errors import ConfigError, demand, did_you_mean, installed
+from rollax.errors import ConfigError, demand, did_you_mean
 from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit, setting
 from rollax.types import Discrete, Observation
 
-PREFIX = "ALE/"
 SIDE = 84  # of a frame that an agent sees, in pixels
 SCREEN = (210, 160)  # height and width of the game's own
-# These have no mode for one player.
-_TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
 
 
 @dataclass(frozen=True)
@@ -148,23 +146,12 @@ class AtariEnvs:
 def rom_of(name: str) -> str:
     """The game's file, of a name such as `ALE/Breakout-v5`.  Raises ConfigError where there is none."""
     demand("ale_py", f"env={name!r}")
-    games = known_games()
-    asked = re.sub(r"-v\d+$", "", name.removeprefix(PREFIX))
+    games = atari_games()
+    asked = re.sub(r"-v\d+$", "", name.removeprefix(ATARI))
     if asked not in games:
         near = did_you_mean(asked, games)
         raise ConfigError(f"env={name!r} is no game of ALE; " + near.replace("known are", "there are"))
     return games[asked]
-
-
-def known_games() -> dict[str, str]:
-    """Files of all games for one player, by their names."""
-    from ale_py import roms
-
-    return {rom.title().replace("_", ""): rom for rom in sorted(roms.get_all_rom_ids()) if rom not in _TWO_PLAYERS}
-
-
-def names() -> list[str]:
-    return [f"{PREFIX}{game}-v5" for game in known_games()] if installed("ale_py") else []
 
 
 def _num_actions(game: str) -> int:

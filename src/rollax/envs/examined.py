@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rollax.envs.names import GYMNASIUM
 from rollax.errors import ConfigError, EnvError, demand, fails, told
-
-PREFIX = "gymnasium:"
 
 
 class Facts(NamedTuple):
@@ -74,7 +73,7 @@ class Examined:
 
     def __init__(self, name: str):
         gymnasium = gymnasium_for(name)
-        self.env = made(name, lambda: gymnasium.make(name.removeprefix(PREFIX)))
+        self.env = made(name, lambda: gymnasium.make(name.removeprefix(GYMNASIUM)))
         self.leaves = list(leaves_of(name, self.env.observation_space))
         self.alone = not isinstance(self.env.observation_space, (gymnasium.spaces.Dict, gymnasium.spaces.Tuple))
 

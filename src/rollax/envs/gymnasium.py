@@ -9,8 +9,9 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from rollax.envs.examined import PREFIX, Examined, Facts, Leaf, gymnasium_for, leaves_of, made, put, settle
+from rollax.envs.examined import Examined, Facts, Leaf, gymnasium_for, leaves_of, made, put, settle
 from rollax.envs.host import OPENING_SECONDS, HostEnvs, HostStep, HostTask, timed
+from rollax.envs.names import ATARI, GYMNASIUM
 from rollax.envs.pool import STARTING_SECONDS, Pool, Restarts, facts_in_a_process
 from rollax.envs.protocol import EnvConfig
 from rollax.errors import ConfigError
@@ -52,8 +53,8 @@ class GymnasiumWorld(EnvConfig):
 
     def task(self, name: str) -> HostTask:
         gymnasium = gymnasium_for(name)
-        if name.startswith(f"{PREFIX}ALE/"):
-            raise ConfigError(f"env={name!r}: Atari's games have names of their own: {name.removeprefix(PREFIX)}")
+        if name.startswith(f"{GYMNASIUM}{ATARI}"):
+            raise ConfigError(f"env={name!r}: Atari's games have names of their own: {name.removeprefix(GYMNASIUM)}")
         facts = self.facts(name)
         space, seen = facts.action_space, facts.observation_space
         if not isinstance(space, gymnasium.spaces.Discrete):
@@ -150,7 +151,7 @@ class GymnasiumCamera:
 
     def __init__(self, name: str, first_action: int):
         self.name, self.first_action = name, first_action
-        self.env = made(name, lambda: gymnasium_for(name).make(name.removeprefix(PREFIX), render_mode="rgb_array"))
+        self.env = made(name, lambda: gymnasium_for(name).make(name.removeprefix(GYMNASIUM), render_mode="rgb_array"))
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
         self.env.reset(seed=int(seeds[0]))

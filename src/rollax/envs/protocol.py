@@ -82,6 +82,7 @@ class Task:
     players: int = 0  # who act together; 0 where there is one, and no axis for it
     in_turn: bool = False  # each player sees what those before it have just done
     stack: int = 1  # an observation is so many successive frames: see `EnvSpec`
+    shows_last: bool = False  # an observation comes with the action and the reward before it
     outside: ClassVar[bool] = False  # of JAX
     pictures_per_second: ClassVar[int] = 6  # at which a film of it can be followed
     protocol: ClassVar[tuple] = ()  # what a score depends on beside the environment's name
@@ -104,10 +105,26 @@ class Task:
 
     def reset(self, key: Key) -> tuple[Observation, EnvState]:
         obs, state = self.env.reset(key, self.params)
-        return self.see(obs), state
+        shown = self.see(obs)
+        return self.with_last(shown, *self.nothing_before()) if self.shows_last else shown, state
 
     def step(self, key: Key, state: EnvState, action: Array) -> Step:
-        return self.outcome(self.env.step(key, state, self.as_the_environment_has_it(action), self.params))
+        step = self.outcome(self.env.step(key, state, self.as_the_environment_has_it(action), self.params))
+        if not self.shows_last:
+            return step
+        ended = step.terminated | step.truncated
+        last = jax.tree.map(lambda none, one: jnp.where(ended, none, one), self.nothing_before(), (action, step.reward))
+        obs, next_obs = self.with_last(step.obs, *last), self.with_last(step.next_obs, action, step.reward)
+        return step._replace(obs=obs, next_obs=next_obs)
+
+    def nothing_before(self) -> tuple[Array, Array]:
+        """The action and the reward before the first of an episode: no action at all, and 0."""
+        return jnp.int32(-1), jnp.float32(0)
+
+    def with_last(self, obs: Observation, action: Array, reward: Array) -> Observation:
+        """An observation with what was done before it, as a flag for each action, and what that brought."""
+        done = jax.nn.one_hot(action, self.num_actions)
+        return obs._replace(features={"observation": obs.features, "last_action": done, "last_reward": reward[None]})
 
     def as_the_environment_has_it(self, action: Array) -> Array:
         """An action of an agent, whose numbers lie in [-1, 1], scaled to the bounds of the environment."""

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from rollax import settings as named
-from rollax.envs import atari
+from rollax.envs import atari, names
 from rollax.envs import gymnasium as gymnasium_envs
 from rollax.envs import gymnax as gymnax_envs
 from rollax.envs.adapters import to_task
 from rollax.envs.hackmatrix import HackMatrix
 from rollax.envs.host import HostTask
+from rollax.envs.memory_tasks import MemoryChain, PositionOnlyCartPole, RepeatFirst
 from rollax.envs.protocol import EnvConfig, Task
 from rollax.envs.treasurehunt import TreasureHunt
+from rollax.envs.views import ViewConfig
 from rollax.errors import ConfigError, EnvError, fails, told
 from rollax.types import Box
 
 # Our own, by name: dataclasses whose fields are what can be chosen of a world.
-OWN: dict[str, Callable[[], Any]] = {"HackMatrix-v0": HackMatrix, "TreasureHunt-v0": TreasureHunt}
+OWN: dict[str, Callable[[], Any]] = {
+    **dict(zip(names.OWN, (HackMatrix, TreasureHunt, RepeatFirst, PositionOnlyCartPole), strict=True)),
+    "MemoryChain-bsuite": MemoryChain,  # gymnax's, with its length to choose
+}
 # Outside JAX, by the beginnings of their names: dataclasses that make a `HostTask` of a name.
-HOST: dict[str, Callable[[], Any]] = {atari.PREFIX: atari.Atari, gymnasium_envs.PREFIX: gymnasium_envs.GymnasiumWorld}
+HOST: dict[str, Callable[[], Any]] = {names.ATARI: atari.Atari, names.GYMNASIUM: gymnasium_envs.GymnasiumWorld}
 
 
 @dataclass(frozen=True)
@@ -45,31 +49,24 @@ def own_module(name: str) -> str | None:
 
     Gymnasium imports one too, where an id is `module:Id-v0`.
     """
-    if name.startswith(gymnasium_envs.PREFIX):
-        name = name.removeprefix(gymnasium_envs.PREFIX)
+    if name.startswith(names.GYMNASIUM):
+        name = name.removeprefix(names.GYMNASIUM)
     elif host_world(name) or name in OWN:
         return None
     return named.module_of(name) if named.is_own(name) else None
 
 
-def names() -> list[str]:
-    """All environments that can be named without a module, those without discrete actions left out."""
-    return [*inside_names(), *atari.names()]
+def make(name: str, world: Any = None, view: ViewConfig | None = None) -> Task | HostTask:
+    """The environment of that name, with the choices of `world`, as `view` shows it.
 
-
-def inside_names() -> list[str]:
-    """Those of them that are in JAX."""
-    return [*OWN, *gymnax_envs.names()]
-
-
-def make(name: str, world: Any = None) -> Task | HostTask:
-    """The environment of that name, with the choices of `world`; `package.module:make` calls a function of the user's.
+    `package.module:make` calls a function of the user's.
 
     Raises ConfigError where the name is wrong, EnvError where the environment is.
     """
     named.check_text("env", name)
+    view = view or ViewConfig()
     if host_world(name):
-        return (world or world_of(name)).task(name)
+        return view.outside((world or world_of(name)).task(name), name)
     if name in OWN:
         env, params = world or world_of(name), None
     elif named.is_own(name):
@@ -82,23 +79,19 @@ def make(name: str, world: Any = None) -> Task | HostTask:
         raise ConfigError(
             f"env={name!r} has no discrete actions, but {numbers} continuous ones; an agent for them is still missing"
         )
-    return task
+    return view.of(task, name)
 
 
-def make_inside(name: str, world: Any = None) -> Task:
+def make_inside(name: str, world: Any = None, view: ViewConfig | None = None) -> Task:
     """The environment of that name, which must be one in JAX."""
-    task = make(name, world)
+    task = make(name, world, view)
     if isinstance(task, HostTask):
         raise ConfigError(f"env={name!r} runs outside JAX, and this is only for environments in JAX")
     return task
 
 
 def _gymnax(name: str) -> tuple[Any, Any]:
-    if not gymnax_envs.knows(name):
-        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)
-        folded = {known.lower(): known for known in names()}
-        guess = folded.get(name.lower(), near[0])
-        raise ConfigError(f"env={name!r} is not known; did you mean {guess}? `rollax list` shows all")
+    names.check_known(name)
     try:
         return gymnax_envs.make(name)
     except Exception as error:

@@ -85,7 +85,10 @@ def serve(pipe: Connection, name: str, number: int, bounded: bool, shared: tuple
             result = type(error)(str(error))  # without what it was raised from, which may not travel
         except BaseException as error:  # whatever it is, it must reach who asked
             result = Raised(fails(error))
-        pipe.send(result)
+        try:
+            pipe.send(result)
+        except (BrokenPipeError, ConnectionResetError):  # who asked was killed meanwhile
+            break
 
 
 def end_with_parent() -> None:

@@ -12,6 +12,7 @@ from rollax.agents.base import AgentConfig
 from rollax.agents.dqn import DQNConfig, DQNHParams
 from rollax.agents.names import recipe_of
 from rollax.envs import registry
+from rollax.envs.views import ViewConfig
 from rollax.errors import ConfigError
 from rollax.experiment.parts import PARTS
 from rollax.experiment.presets import ENVIRONMENTS, known_as, preset_for
@@ -185,6 +186,7 @@ class Experiment:
         "", "A run folder whose best weights every member starts from.", group="experiment", rare=True
     )
     world: Any = setting(registry.FixedWorld(), group="environment")
+    view: ViewConfig = setting(ViewConfig(), group="environment")
     choices: AgentConfig = setting(DQNConfig(), group="agent")
     hparams: Any = setting(DQNHParams(), group="agent", population=True)
     loop: LoopConfig = setting(LoopConfig(), group="rollouts")

@@ -15,10 +15,12 @@ from rollax.errors import ConfigError, did_you_mean
 from rollax.memory.epochs import EpochReplay
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Replay
+from rollax.memory.sequences import SequenceReplay
 from rollax.memory.uniform import UniformReplay
 from rollax.networks.hackmatrix import HackMatrixTorso
-from rollax.networks.heads import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead
+from rollax.networks.heads import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, RescaledHead, ScalarHead
 from rollax.networks.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
+from rollax.networks.recurrence import GRU, LSTM, MinGRU, NoRecurrence, Recurrence
 from rollax.networks.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso, Torso
 from rollax.networks.weights import FlaxWeights, TorchWeights
 from rollax.rules.backups import GreedyBackup, MunchausenBackup
@@ -34,14 +36,21 @@ PARTS: dict[str, dict[str, Any]] = {
         "impala": ImpalaTorso,
         "hackmatrix": HackMatrixTorso,
     },
+    "recurrence": {"none": NoRecurrence, "gru": GRU, "lstm": LSTM, "min_gru": MinGRU},
     "head": {
         "scalar": ScalarHead,
+        "rescaled": RescaledHead,
         "categorical": CategoricalHead,
         "quantile": QuantileHead,
         "implicit_quantile": ImplicitQuantileHead,
     },
     "backup": {"greedy": GreedyBackup, "munchausen": MunchausenBackup},
-    "replay": {"uniform": UniformReplay, "prioritized": PrioritizedReplay, "epoch": EpochReplay},
+    "replay": {
+        "uniform": UniformReplay,
+        "prioritized": PrioritizedReplay,
+        "epoch": EpochReplay,
+        "sequences": SequenceReplay,
+    },
     "exploration": {"linear": LinearEpsilon, "shrinking": ShrinkingEpsilon},
     "target": {"periodic": PeriodicTarget, "synced": SyncedTarget},
     "objective": {"mean": MeanLoss, "weighted": WeightedLoss},
@@ -53,6 +62,7 @@ PARTS: dict[str, dict[str, Any]] = {
 # Where a part of the user's own may stand, and what it must be a subclass of: `package.module:Class` is its name.
 OWN_PARTS: dict[str, type] = {
     "torso": Torso,
+    "recurrence": Recurrence,
     "head": Head,
     "backup": GreedyBackup,
     "replay": Replay,
@@ -63,6 +73,11 @@ OWN_PARTS: dict[str, type] = {
 PART_ABOUT = {
     "torso": About(
         "The network's torso, which turns an observation into features; package.module:Class is one of your own.",
+        group="network",
+    ),
+    "recurrence": About(
+        "The recurrent cell between torso and head, which remembers within an episode; package.module:Class is one of "
+        "your own.",
         group="network",
     ),
     "head": About(

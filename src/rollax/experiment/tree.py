@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from flax import linen as nn
 
+from rollax.agents.names import AGENTS
 from rollax.errors import ConfigError, did_you_mean, shown
 from rollax.experiment.foreign import told_here
 from rollax.experiment.parts import OWN_PARTS, PART_ABOUT, PARTS, fit_for, other_part, part_fields, part_name, part_of
@@ -175,7 +176,9 @@ def with_parts(tree: Any, values: Mapping[str, Any]) -> tuple[Any, dict[str, Any
                 continue  # a leaf that is named like a place elsewhere
             del rest[name]
             if path is None:
-                problems.append(f"{name}: {getattr(tree, 'agent', 'the agent')} has no {name}")
+                having = [agent for agent, recipe in AGENTS.items() if hasattr(recipe.choices, slot)]
+                who = f"; {', '.join(having)} have one" if 1 < len(having) < 6 else ""
+                problems.append(f"{name}: {getattr(tree, 'agent', 'the agent')} has no {name}{who}")
             elif isinstance(part, str):
                 tree = replace_at(tree, path, other_part(value_at(tree, path), part_of(slot, part)))
             else:

@@ -83,8 +83,21 @@ class PrioritizedBuffer(Buffer):
         self, state: PrioritizedState, handle: tuple[Array, Array], priority: Array, exponent: Array | float
     ) -> PrioritizedState:
         """Gives a sample new priorities `[batch]`.  One that is not a number, or infinite, counts as a new row's."""
-        env, leaf = handle
-        weight = jnp.clip(priority, SMALLEST_PRIORITY, LARGEST_PRIORITY) ** exponent
-        weight = jnp.where(jnp.isfinite(priority), weight, state.largest)
-        largest = jnp.maximum(state.largest, max_over(self.ring.spec, jnp.max(weight)))
-        return PrioritizedState(state.ring, sum_tree.set_leaves(state.tree, env, leaf, weight), largest)
+        tree, largest = reweighted(self.ring.spec, state.tree, state.largest, handle, priority, exponent)
+        return PrioritizedState(state.ring, tree, largest)
+
+
+def reweighted(
+    spec: EnvSpec,
+    tree: SumTree,
+    largest: Array,
+    handle: tuple[Array, Array],
+    priority: Array,
+    exponent: Array | float,
+) -> tuple[SumTree, Array]:
+    """The tree after a sample `(environments, leaves)` got new priorities, and the largest weight so far."""
+    env, leaf = handle
+    weight = jnp.clip(priority, SMALLEST_PRIORITY, LARGEST_PRIORITY) ** exponent
+    weight = jnp.where(jnp.isfinite(priority), weight, largest)
+    largest = jnp.maximum(largest, max_over(spec, jnp.max(weight)))
+    return sum_tree.set_leaves(tree, env, leaf, weight), largest

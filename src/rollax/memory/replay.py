@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from rollax.memory.ring import Batch, Ring
+from rollax.memory.ring import Ring
 from rollax.memory.rows import MOST_BLANK
 from rollax.settings import COUNT, setting
 from rollax.types import Array, EnvSpec, Key, Observation, Transition
@@ -30,7 +30,7 @@ class Request(NamedTuple):
 class Sample(NamedTuple):
     """What a replay shows to one gradient step."""
 
-    batch: Batch
+    batch: Any  # a Batch, or a SequenceBatch
     weight: Array | float  # [batch], what each loss is multiplied by
     handle: Any  # where the sample came from, for `reprioritize`
 
@@ -66,6 +66,8 @@ class Buffer(ABC):
 @dataclass(frozen=True)
 class Replay(ABC):
     """A replay's settings.  One of your own is a subclass, whose `build` returns a buffer of your own."""
+
+    sequential: ClassVar[bool] = False  # its samples are sequences, and not single transitions
 
     capacity: int = setting(
         10_000,

@@ -17,10 +17,11 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from rollax.networks.recurrence import NoRecurrence, Recurrence
 from rollax.networks.torsos import Torso
-from rollax.rules.returns import Categorical, Quantiles, ReturnDistribution, Scalar
+from rollax.rules.returns import Categorical, Quantiles, Rescaled, ReturnDistribution, Scalar
 from rollax.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit, setting
-from rollax.types import Array
+from rollax.types import Array, Carry
 
 
 class NoisyDense(nn.Module):
@@ -164,6 +165,15 @@ class ScalarHead(Head):
         return Scalar(streams(x, num_actions, 1, noise)[..., 0])
 
 
+class RescaledHead(Head):
+    """One number for each action on a scale that grows like its root: for returns of very different sizes."""
+
+    def __call__(
+        self, x: Array, streams: Streams, num_actions: int, noise: Array | None = None, levels: Array | None = None
+    ) -> ReturnDistribution:
+        return Rescaled(streams(x, num_actions, 1, noise)[..., 0])
+
+
 class CategoricalHead(Head):
     """Probabilities on a fixed support for each action (C51, Bellemare et al. 2017)."""
 
@@ -249,30 +259,77 @@ def midpoints(count: int) -> Array:
 
 
 class QNetwork(nn.Module):
-    """A torso, streams over its features, and a head that says what the return of each action is made of."""
+    """A torso, a memory, streams over its features, and a head that says what the return of each action is made of."""
 
     num_actions: int
     torso: Torso
     streams: Streams
     head: Head
+    recurrence: Recurrence = NoRecurrence()
 
     def __call__(self, features: Any, noise: Array | None = None, levels: Array | None = None) -> ReturnDistribution:
-        return self.head(self.torso(features), self.streams, self.num_actions, noise, levels)
+        """Returns of features `[B, ...]`, for a network that remembers nothing."""
+        return self.judge(self.torso(features), noise, levels)
+
+    def judge(self, seen: Array, noise: Array | None = None, levels: Array | None = None) -> ReturnDistribution:
+        """Returns of what has been seen, rows `[N, D]`."""
+        return self.head(seen, self.streams, self.num_actions, noise, levels)
+
+    def remember(self, carry: Carry, features: Any, fresh: Array) -> tuple[Carry, Array, Carry]:
+        """What has been seen by the time of each of features `[T, B, ...]`; as a `Recurrence` when it is called."""
+        return self.recurrence(carry, through_time(self.torso, features), fresh)
+
+    def whole(self, carry: Carry, features: Any, fresh: Array) -> ReturnDistribution:
+        """All of it, for features `[T, B, ...]`: what the weights are made for."""
+        seen = self.remember(carry, features, fresh)[1]
+        return self.judge(seen.reshape(-1, seen.shape[-1]))
 
 
 class ActorCritic(nn.Module):
-    """A torso with a policy and a value on top of it, or one torso for each."""
+    """A torso with a policy and a value on top of it, or one torso for each; each torso has a memory of its own."""
 
     num_actions: int
     torso: Torso
     shared: bool
+    recurrence: Recurrence = NoRecurrence()
+
+    def __call__(self, features: Any) -> tuple[Array, Array]:
+        """Scores of all actions `[N, A]`, of which the policy is the softmax, and values `[N]`, without a memory."""
+        return self.through(features)[:2]
+
+    def initial_carry(self, num: int) -> Carry:
+        """What is remembered where episodes begin: a tuple with the carry of each torso."""
+        if not self.recurrence.remembers:
+            return ()
+        return tuple(self.recurrence.initial_carry(num) for _ in range(1 if self.shared else 2))
 
     @nn.compact
-    def __call__(self, features: Any) -> tuple[Array, Array]:
-        """Scores of all actions `[B, A]`, of which the policy is the softmax, and values `[B]`."""
-        actor = self.torso.clone(parent=self, name="actor")(features)
-        critic = actor if self.shared else self.torso.clone(parent=self, name="critic")(features)
+    def through(self, features: Any, carry: Carry = (), fresh: Array | None = None) -> tuple[Array, Array, Carry]:
+        """Scores and values of rows `[N]`, and the carry after them.
+
+        Without a memory, of features `[N, ...]`.  With one, of features `[T, B, ...]`, of which `fresh` are the first
+        of an episode: rows are the first step's, then the second's.
+        """
+        names = ["actor"] if self.shared else ["actor", "critic"]
+        seen, after = zip(*(self.see(features, carry, fresh, *named) for named in enumerate(names)), strict=True)
         # A policy that begins near uniform has nothing to unlearn.
-        scores = nn.Dense(self.num_actions, kernel_init=nn.initializers.orthogonal(0.01), name="policy")(actor)
-        value = nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0), name="value")(critic)
-        return scores, value[..., 0]
+        scores = nn.Dense(self.num_actions, kernel_init=nn.initializers.orthogonal(0.01), name="policy")(seen[0])
+        value = nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0), name="value")(seen[-1])
+        return scores, value[..., 0], after if self.recurrence.remembers else ()
+
+    def see(self, features: Any, carry: Carry, fresh: Array | None, number: int, name: str) -> tuple[Array, Carry]:
+        """What one torso makes of features, rows `[N, D]`, and the carry after them."""
+        torso = self.torso.clone(parent=self, name=name)
+        if not self.recurrence.remembers:
+            return torso(features), ()
+        assert fresh is not None
+        cell = self.recurrence.clone(parent=self, name=f"{name}_memory")
+        after, seen, _ = cell(carry[number], through_time(torso, features), fresh)
+        return seen.reshape(-1, seen.shape[-1]), after
+
+
+def through_time(torso: Torso, features: Any) -> Array:
+    """What a torso makes of features `[T, B, ...]`: `[T, B, D]`."""
+    length, num = jax.tree.leaves(features)[0].shape[:2]
+    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), features)
+    return torso(rows).reshape(length, num, -1)

@@ -73,7 +73,10 @@ class Actor:
 
     def __init__(self, config: dict[str, Any], actor: int):
         experiment = own_share(from_json(config), actor)
-        task, num_envs = registry.make_inside(experiment.env, experiment.world), experiment.loop.num_envs
+        task, num_envs = (
+            registry.make_inside(experiment.env, experiment.world, experiment.view),
+            experiment.loop.num_envs,
+        )
         self.length = experiment.loop.rollout_length
         self.agent: Any = built_agent(experiment, learner_spec(task, experiment.loop))
         self.loop = Loop(self.agent, task, num_envs, self.length)

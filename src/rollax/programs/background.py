@@ -1,7 +1,8 @@
-"""Work in threads that a process does not wait for when it must end: above all the compiler's."""
+"""What a process is, and work in threads that it does not wait for when it must end: above all the compiler's."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Callable, Generator
@@ -13,6 +14,8 @@ T = TypeVar("T")
 WORKERS = 4
 _started: set[Future[Any]] = set()
 _abandoned: list[bool] = []
+_command: list[bool] = []
+UNWRITTEN = 120  # the exit code of Python where what was printed cannot be written
 
 
 @contextmanager
@@ -48,10 +51,27 @@ def abandon() -> None:
     _abandoned.append(True)
 
 
+def begin_command() -> None:
+    """Says that this process is a command and nothing else: nothing of the library has been changed in it."""
+    _command.append(True)
+
+
+def is_command() -> bool:
+    """Whether that was said."""
+    return bool(_command)
+
+
 def leave(code: int) -> NoReturn:
-    """Ends the process; at once where threads still work, for which Python would wait, or something is half done."""
-    if _started or _abandoned:
+    """Ends the process at once, after what was to be done at its exit.
+
+    Python would wait for threads that nobody needs any more, and then take everything apart piece by piece, which takes
+    JAX half a second.  Where something is half done, nothing else is done.
+    """
+    try:
+        if not (_started or _abandoned):
+            atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    except OSError:
+        code = code or UNWRITTEN
+    os._exit(code)

@@ -22,6 +22,7 @@ from rollax.programs.background import beside
 from rollax.programs.jit import JitProgram, JitRunning
 from rollax.programs.loop import WINDOW_COLUMNS, Loop, TrainState
 from rollax.programs.program import nbytes
+from rollax.programs.shelf import Shelf
 from rollax.types import Array, Key, Observation
 
 SITE = "environment"  # how a check of it is known
@@ -139,6 +140,9 @@ class DebugProgram(JitProgram):
     one_device: ClassVar[str] = "the debug modes run on one device"
 
     debug: Debug = NO_DEBUG
+
+    def on_shelf(self, shelf: Shelf) -> DebugProgram:
+        return self  # what it finds, it finds while it is traced
 
     def over_members(self, step: Callable[[TrainState], TrainState], state: TrainState) -> Any:
         iterate = super().over_members(step, state)

@@ -21,6 +21,7 @@ from rollax.errors import ConfigError, missing, warn
 from rollax.experiment.experiment import Experiment, population_size
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Sample
+from rollax.memory.sequences import SequenceReplay
 from rollax.programs import streams
 from rollax.programs.actors import Totals, mean_epsilon
 from rollax.programs.background import abandon, beside
@@ -76,6 +77,8 @@ class ActorsProgram(Program):
         loop, found = experiment.loop, replay_problems(experiment)
         if experiment.choices.replay is None:
             found.append(f"actors=... collect for a replay, which {experiment.agent} has not; try `rollax train apex`")
+        elif isinstance(experiment.choices.replay, SequenceReplay):
+            found.append("actors=... do not collect sequences yet; leave --actors out, or try `rollax train apex`")
         elif not isinstance(experiment.choices.replay, PrioritizedReplay):
             found.append("actors=... want priorities; try `rollax train apex`, or --replay prioritized")
         if experiment.seeds != 1:

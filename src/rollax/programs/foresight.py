@@ -1,13 +1,13 @@
 """How much memory a program will need beside its arguments, from its jaxpr: before it is compiled.
 
 The model is that of a compiler which fuses: what is computed element by element is not stored, unless something that is
-not fused reads it.  What is stored lives from where it is computed to where it is last read.  Loops and updates write
-in place where nobody reads the old value later.
+not fused reads it.  What is stored lives from where it is computed to where it is last read.  Loops, updates and
+what is computed element by element write in place where nobody reads the old value later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -44,8 +44,11 @@ class Step(NamedTuple):
     carried: dict[int, Any]  # of what is written, by its place: the value that it may replace
 
 
-def temporary_bytes(jaxpr: Any) -> int:
-    """The most bytes that a program has to hold at once beside its arguments, and what replaces these."""
+def temporary_bytes(jaxpr: Any, carried: Iterable[Any] = ()) -> int:
+    """The most bytes that a program has to hold at once beside its arguments, and what replaces these.
+
+    In a loop's body those that it carries, which may be written over as soon as nobody reads them.
+    """
     outputs: list[Any] = []
     steps = list(steps_of(jaxpr, {}, outputs))
     read_by: dict[Any, list[Step]] = {}
@@ -71,7 +74,7 @@ def temporary_bytes(jaxpr: Any) -> int:
         for source in stored.get(value, frozenset({value})):
             last[source] = len(steps)
     arguments, live, most = set(jaxpr.invars) | set(jaxpr.constvars), 0, 0
-    held: dict[Any, int] = {}
+    held: dict[Any, int] = dict.fromkeys(carried, 0)
     dies: dict[int, list[Any]] = {}
     for value, index in last.items():
         dies.setdefault(index, []).append(value)
@@ -81,6 +84,10 @@ def temporary_bytes(jaxpr: Any) -> int:
                 continue
             before = step.carried.get(place)
             replaced = next(iter(stored.get(before, frozenset({before})))) if before is not None else None
+            if before is None and step.name in FUSED:
+                read = (source for one in step.reads for source in stored.get(one, frozenset({one})))
+                dying = (one for one in read if one in held and last.get(one, -1) == index)
+                replaced = next((one for one in dying if size_of(one) == size_of(value)), None)
             if replaced is not None and last.get(replaced, -1) == index and (replaced in held or replaced in arguments):
                 held[value] = held.pop(replaced, 0)
                 arguments.discard(replaced)
@@ -154,9 +161,20 @@ def called(equation: Any) -> Any:
 def inner_bytes(equation: Any) -> int:
     """What the bodies of an equation need, of which one runs at a time; on a mesh, every device has its own."""
     bodies = [leaf for leaf in jax.tree.leaves(list(equation.params.values()), is_leaf=is_jaxpr) if is_jaxpr(leaf)]
-    most = max((temporary_bytes(getattr(body, "jaxpr", body)) for body in bodies), default=0)
+    plain = [getattr(body, "jaxpr", body) for body in bodies]
+    most = max((temporary_bytes(body, carried_into(equation, body)) for body in plain), default=0)
     mesh = equation.params.get("mesh") if equation.primitive.name == "shard_map" else None
     return most * (mesh.size if mesh is not None else 1)
+
+
+def carried_into(equation: Any, body: Any) -> list[Any]:
+    """The arguments of a loop's body that the loop carries from one pass to the next; of no loop, none."""
+    if equation.primitive.name == "scan":
+        first = equation.params["num_consts"]
+        return body.invars[first : first + equation.params["num_carry"]]
+    if equation.primitive.name == "while" and len(body.outvars) == len(equation.outvars):
+        return body.invars[equation.params["body_nconsts"] :]
+    return []
 
 
 def is_jaxpr(leaf: Any) -> bool:

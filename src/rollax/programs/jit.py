@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +32,7 @@ from rollax.programs.program import (
     replay_problems,
     without_garbage_collection,
 )
+from rollax.programs.shelf import NO_SHELF, Shelf
 from rollax.programs.streams import evaluation_keys
 from rollax.types import Array, Key
 
@@ -101,6 +102,7 @@ class JitProgram(Program):
     """
 
     spread: Spread | None = None
+    shelf: Shelf = NO_SHELF  # where its compiled programs are kept
 
     @classmethod
     def problems(cls, experiment: Experiment) -> list[str]:
@@ -177,6 +179,9 @@ class JitProgram(Program):
         """In the machine's own memory, if it is to be split from there."""
         return jax.default_device(jax.local_devices(backend="cpu")[0]) if self.spread else super().restoring()
 
+    def on_shelf(self, shelf: Shelf) -> JitProgram:
+        return replace(self, shelf=shelf)
+
     def placed(self, state: TrainState, best: Best) -> tuple[TrainState, Best]:
         if self.spread is None:
             return state, best
@@ -248,14 +253,27 @@ class JitProgram(Program):
         """All programs, compiled side by side; `evaluate`, which is needed last, while the others run already."""
         started = time.perf_counter()
         programs = self.uncompiled(keys, hparams)
+        (state, number, _), (best, playing) = programs["advance"].arguments, programs["evaluate"].arguments[3:5]
+        results = {"advance": (state, number), "warm_up": (state, number), "init": (state, best)}
+        devices = list(self.spread.mesh.devices.flat) if self.spread else jax.devices()[:1]
         with crew() as submit:
+            loading = {
+                name: submit(self.shelf.load, name, devices, programs[name].arguments, result)
+                for name, result in (results | {"evaluate": (playing, best)}).items()
+            }
+
+            def compiled(name: str, lowered: Any) -> Any:
+                return self.shelf.compiled(name, lambda: programs[name].compile(lowered))
+
             with without_garbage_collection():
-                advance, warm_up, init = (
-                    submit(programs[name].compile, programs[name].lower()) for name in ("advance", "warm_up", "init")
-                )
-                needed: list[Any] = [program.result() for program in (init, warm_up, advance)]
-            evaluate = submit(lambda: programs["evaluate"].compile(programs["evaluate"].lower()))
-        state, (best, playing) = programs["advance"].arguments[0], programs["evaluate"].arguments[3:5]
+                making = {
+                    name: loading[name] if loading[name].result() else submit(compiled, name, programs[name].lower())
+                    for name in results
+                }
+                needed: list[Any] = [making[name].result() for name in ("init", "warm_up", "advance")]
+            evaluate = submit(
+                lambda: loading["evaluate"].result() or compiled("evaluate", programs["evaluate"].lower())
+            )
         beside = max(analysis.temp_size_in_bytes for program in needed if (analysis := program.memory_analysis()))
         begin, warmed, advanced = needed
         return JitRunning(

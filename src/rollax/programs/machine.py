@@ -42,7 +42,7 @@ def use_all_cores() -> None:
 
 def use_compile_cache() -> None:
     """Keeps compiled programs on disk, so that the second run starts at once."""
-    jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
+    jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla" / rollax.__version__))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 

@@ -95,7 +95,7 @@ def make_plan(
     out_of_range = bool(problems)
     task = None
     try:
-        task = registry.make(experiment.env, experiment.world)
+        task = registry.make(experiment.env, experiment.world, experiment.view)
     except ConfigError as error:
         problems += error.problems
     except EnvError:
@@ -206,10 +206,12 @@ def spread_over(mesh: Mesh, program: Any, alone: Program, keys: Key, hparams: An
     """A program over a mesh, from its share for one device and from the same run on one device alone."""
     shards = mesh.shape[DATA]
     whole = alone.shapes(keys, hparams)
-    share = jax.eval_shape(
-        jax.vmap(lambda _: program.init(keys, hparams), axis_name=DATA, axis_size=shards), jnp.arange(shards)
-    )
-    share = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), share)
+    share = whole
+    if shards > 1:
+        share = jax.eval_shape(
+            jax.vmap(lambda _: program.init(keys, hparams), axis_name=DATA, axis_size=shards), jnp.arange(shards)
+        )
+        share = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), share)
     axes = (population_axes(whole[0]), jax.tree.map(lambda _: 0, whole[1]))
     return replace(program, spread=Spread(mesh, whole, split_axes(whole, share, axes)))
 

@@ -18,6 +18,7 @@ from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment
 from rollax.programs.evaluate import Best, Evaluation, nothing
 from rollax.programs.loop import Loop, TrainState
+from rollax.programs.shelf import Shelf
 from rollax.tracing import fetch
 from rollax.types import Array, Key
 
@@ -148,6 +149,10 @@ class Program(ABC):
     def placed(self, state: Any, best: Best) -> tuple[Any, Best]:
         """What has been read, where it belongs."""
         return state, best
+
+    def on_shelf(self, shelf: Shelf) -> Program:
+        """The same, whose compiled programs are kept there, if it can keep them."""
+        return self
 
     def far_bytes(self, shapes: tuple[Any, Best]) -> int:
         """How much of the state is in the machine's memory and not on the learner's device."""

@@ -272,7 +272,7 @@ class ExportedPolicy:
         self.verify()
         path = Path(self.folder) / CONFIG
         experiment = experiment_in(read_json(path, f"{self.folder} has no {CONFIG}"), path, trust=trust)
-        task = registry.make(experiment.env, experiment.world)
+        task = registry.make(experiment.env, experiment.world, experiment.view)
         if isinstance(task, HostTask):
             raise ConfigError(f"{experiment.env} is outside JAX; call the policy from a loop of your own")
         player: Any = self

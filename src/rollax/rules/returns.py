@@ -57,6 +57,41 @@ class Scalar(NamedTuple):
         return BellmanError(huber(error, kappa), jax.lax.stop_gradient(jnp.abs(error)))
 
 
+class Rescaled(NamedTuple):
+    """The expected return on a scale that grows like its root (Pohlen et al. 2018); its priority is the error there."""
+
+    squashed: Array  # [B, A], or [B] of one action
+
+    def mean(self) -> Array:
+        return unsquash(self.squashed)
+
+    def under(self, policy: Array) -> Rescaled:
+        pure = jnp.max(policy, axis=-1) == 1.0
+        chosen = jnp.sum(policy * self.squashed, axis=-1)
+        mixed = squash(jnp.sum(policy * unsquash(self.squashed), axis=-1))
+        return Rescaled(jnp.where(pure, chosen, mixed))
+
+    def bellman_error(self, reward: Array, discount: Array, successor: Rescaled, kappa: Array | float) -> BellmanError:
+        target = squash(reward + discount * unsquash(successor.squashed))
+        error = self.squashed - jax.lax.stop_gradient(target)
+        return BellmanError(huber(error, kappa), jax.lax.stop_gradient(jnp.abs(error)))
+
+
+SLOPE = 1e-3  # of `squash` far from 0, where its root has none left
+
+
+def squash(x: Array) -> Array:
+    """A number on a scale that grows like its root: `sign(x) * (sqrt(abs(x) + 1) - 1) + SLOPE * x`."""
+    return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1) - 1) + SLOPE * x
+
+
+def unsquash(x: Array) -> Array:
+    """The number that `squash` made this of; without the difference of large numbers of the usual formula."""
+    size = jnp.abs(x) + 1 + SLOPE
+    root = 2 * size / (jnp.sqrt(1 + 4 * SLOPE * size) + 1)  # sqrt(number + 1)
+    return jnp.sign(x) * (root - 1) * (root + 1)
+
+
 class Categorical(NamedTuple):
     """Probabilities of returns on a fixed, evenly spaced support (C51).  Its priority is its loss."""
 

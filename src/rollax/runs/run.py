@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -16,12 +17,14 @@ from rollax.experiment.experiment import Experiment
 from rollax.experiment.tree import to_json
 from rollax.programs import cluster
 from rollax.programs.agreement import check_agreement
+from rollax.programs.background import is_command
 from rollax.programs.budget import check_compiled, check_memory
 from rollax.programs.debugging import NO_DEBUG, Debug
 from rollax.programs.evaluate import Best
 from rollax.programs.machine import memory_size, use_compile_cache
 from rollax.programs.plan import Plan, make_plan
 from rollax.programs.program import Running, nbytes
+from rollax.programs.shelf import shelf_of
 from rollax.runs import checkpoint, tables
 from rollax.runs.advancing import Reached, advance, note_saved
 from rollax.runs.console import Console
@@ -179,10 +182,13 @@ def drive(
             with closing(running):
                 with ear.at_once():
                     state, best = begin(session, running, path)
+                if draw is not None and folder.writes and is_command():
+                    threading.Thread(target=draw.prepare, daemon=True).start()
                 reached = advance(session, running, state, best, ear)
         except Heard as signal:  # before anything was done that a checkpoint does not hold
             reached = Reached(session.saved_step // plan.steps_per_iteration, None, signal.number)
         except BaseException as error:
+            session.shelf.forget()
             if not isinstance(error, KeyboardInterrupt):  # a second Ctrl-C waits for nothing
                 with suppress(OSError):
                     session.saver.wait()
@@ -195,7 +201,9 @@ def drive(
 
 def compile_run(session: Session) -> Running:
     plan = session.plan
-    running = plan.program.compile(plan.keys, plan.hparams)
+    hparams = jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), plan.hparams)
+    session.shelf = shelf_of(plan.experiment, plan.program.agent, hparams, plan.grid, plan.program.block)
+    running = plan.program.on_shelf(session.shelf).compile(plan.keys, plan.hparams)
     check_compiled(plan, running.memory_bytes)
     session.times.compile_seconds += running.compile_seconds
     session.memory_bytes = running.memory_bytes

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -15,6 +15,7 @@ from rollax.errors import EnvError, RollaxError, warn
 from rollax.programs.loop import LEGAL
 from rollax.programs.machine import device_name
 from rollax.programs.plan import Plan
+from rollax.programs.shelf import NO_SHELF, Shelf
 from rollax.runs import tables
 from rollax.runs.console import Console, Standing, duration, table
 from rollax.runs.files import Table
@@ -22,7 +23,12 @@ from rollax.runs.folder import RunFolder
 from rollax.runs.loggers import Loggers
 from rollax.runs.saving import Saver
 
-Draw = Callable[[list[Path], Path], Path]  # draws the curves of run folders into a file, and returns its path
+
+class Draw(NamedTuple):
+    """Who draws the curve at the end of a run."""
+
+    curves: Callable[[list[Path], Path], Path]  # of run folders into a file, whose path it returns
+    prepare: Callable[[], None]  # imports what it draws with, which takes as long as drawing
 
 
 @dataclass
@@ -50,6 +56,7 @@ class Session:
     saved_step: int = 0  # of the newest checkpoint
     concerned: bool = False  # the agent's worries have been told
     memory_bytes: int = 0  # what the compiled programs need
+    shelf: Shelf = NO_SHELF  # where they are kept
     returns: list[list[float]] = field(default_factory=list)  # of each member, the rows in which episodes ended
     last_return: float | None = None  # mean over members, of the episodes in the last row
     started: float = field(default_factory=time.perf_counter)
@@ -225,6 +232,6 @@ def write_summary(session: Session, status: str, step: int, params: Any) -> dict
 
 def draw_curve(session: Session, draw: Draw) -> None:
     try:
-        session.console.say(f"Plot: {draw([session.folder.path], session.folder.curve)}")
+        session.console.say(f"Plot: {draw.curves([session.folder.path], session.folder.curve)}")
     except RollaxError as error:
         warn(str(error))

@@ -14,6 +14,7 @@ from rollax.errors import INTERRUPTED, PREEMPTED, warn
 from rollax.programs import cluster
 
 GRACE_SECONDS = 5.0  # that somebody outside has to answer after a signal
+AGAIN_SECONDS = 0.5  # after which what is to be given up at once is interrupted again
 
 
 class Heard(BaseException):
@@ -33,6 +34,7 @@ class Ear:
         self.grace: float | None = None  # or after so many seconds
         self.alarm: threading.Timer | None = None
         self.overdue = False  # that time is up
+        self.reminding = threading.Lock()  # held by who sends a signal again
 
     @property
     def first(self) -> int:
@@ -41,26 +43,51 @@ class Ear:
 
     def note(self, number: int, _: Any = None) -> None:
         """A signal arrives.  A second Ctrl-C ends at once."""
-        if self.overdue and self.grace is not None:
-            raise Heard(self.first)
+        if self.overdue and number == signal.SIGTERM:
+            if self.waiting:
+                raise Heard(self.first)
+            return
         if self.caught and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.caught.append(number)
         name = signal.Signals(number).name
         if self.impatient:
             warn(f"{name}: stopping ...")
+            self.set_alarm(AGAIN_SECONDS)
             raise Heard(self.first)
         warn(f"{name}: saving after the running chunk ...")
         if self.grace is not None and self.alarm is None:
-            self.alarm = threading.Timer(self.grace, self.remind)
-            self.alarm.daemon = True
-            self.alarm.start()
+            self.set_alarm(self.grace)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is being done that is given up for a signal."""
+        return self.impatient or self.grace is not None
+
+    def set_alarm(self, seconds: float) -> None:
+        """Calls `remind` after so many seconds."""
+        self.alarm = threading.Timer(seconds, self.remind)
+        self.alarm.daemon = True
+        self.alarm.start()
 
     def remind(self) -> None:
-        """Wakes the main thread, if it still waits for somebody."""
-        if self.grace is not None:
-            self.overdue = True
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        """Wakes the main thread, if it still waits, and goes on until it does not.
+
+        Once is not enough: what is raised while Python runs a finalizer or a callback of a weak reference, as JAX has
+        many, is printed and forgotten.
+        """
+        with self.reminding:
+            if self.waiting:
+                self.overdue = True
+                self.set_alarm(AGAIN_SECONDS)
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    def silence_alarm(self) -> None:
+        """Nothing is waited for any more: after this no signal is sent again."""
+        with self.reminding:
+            if self.alarm is not None:
+                self.alarm.cancel()
+                self.alarm = None
 
     @contextmanager
     def at_once(self) -> Generator[None]:
@@ -78,6 +105,7 @@ class Ear:
             yield
         finally:
             self.impatient = False
+            self.silence_alarm()
 
     @contextmanager
     def within(self, seconds: float) -> Generator[None]:
@@ -87,9 +115,7 @@ class Ear:
             yield
         finally:
             self.grace = None
-            if self.alarm is not None:
-                self.alarm.cancel()
-                self.alarm = None
+            self.silence_alarm()
 
     def together(self) -> None:
         """Raises `Heard` if any process has heard a signal.  All must ask."""

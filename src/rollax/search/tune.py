@@ -111,7 +111,7 @@ def check_start(experiment: Experiment) -> None:
     """Raises ConfigError, or EnvError, for what would be wrong with every trial."""
     if problems := range_problems(experiment):
         raise ConfigError(problems)
-    registry.make_inside(experiment.env, experiment.world)
+    registry.make_inside(experiment.env, experiment.world, experiment.view)
 
 
 def by_program(space: Space, trials: list[Any]) -> dict[tuple, list[Any]]:

@@ -29,7 +29,7 @@ def fit_to_device(experiment: Experiment) -> tuple[Experiment, str]:
         )
     backend, free = jax.default_backend(), available_bytes()
     enough = ENOUGH.get(backend, ENOUGH["cpu"])
-    task = registry.make(experiment.env, experiment.world)
+    task = registry.make(experiment.env, experiment.world, experiment.view)
     if task.outside:
         raise ConfigError(f"auto_tune is for environments in JAX; of {experiment.env} set --num-envs yourself")
     counts = [2**power for power in range(enough.bit_length())]

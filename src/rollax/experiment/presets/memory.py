@@ -1,0 +1,58 @@
+"""Tasks that need a memory, for recurrent `pqn` and `ppo`, and `r2d2`."""
+
+from __future__ import annotations
+
+from rollax.experiment.presets.preset import TWO_CORES, Preset, Values, falling_epsilon, falling_rate, rollouts
+
+NETWORK: Values = {"recurrence": "gru", "hidden": (64,), "units": 64}
+# A rollout is longer than what must be remembered: gradients go back to its beginning and no further.
+CHAIN: Values = {
+    **NETWORK,
+    **rollouts(524_288, num_envs=32, length=128, epochs=4, minibatches=8),
+    **falling_rate(0.001, 524_288.0),
+    "memory_length": 64,
+    "discount": 0.99,
+    "trace_lambda": 0.95,
+    "max_grad_norm": 1.0,
+}
+PQN_CHAIN: Values = CHAIN | falling_epsilon(200_000.0, end=0.02)
+# Rewards of 1 in each of 500 steps are values of a hundred, which a recurrent network is slow to reach.
+POSITIONS: Values = {
+    **NETWORK,
+    **rollouts(524_288, num_envs=32, length=64, epochs=4, minibatches=8),
+    **falling_rate(0.001, 524_288.0),
+    "input_scale": (1.5, 12.0),
+    "trace_lambda": 0.9,
+    "reward_scale": 0.05,
+}
+SYMBOLS: Values = {
+    **NETWORK,
+    **rollouts(262_144, num_envs=32, length=64, epochs=4, minibatches=8),
+    **falling_rate(0.001, 262_144.0),
+    "trace_lambda": 0.9,
+    "discount": 0.9,
+}
+R2D2_SYMBOLS: Values = {
+    "hidden": (64,),
+    "units": 64,
+    "steps": 102_400,
+    "learning_rate": 0.001,
+    "gradient_steps": 2,
+    **falling_epsilon(50_000.0, end=0.02),
+}
+PRESETS: dict[str, Preset] = {
+    "r2d2/RepeatFirst-v0": Preset(R2D2_SYMBOLS, "0.975 to 1.0 on five seeds", TWO_CORES),
+    "pqn/MemoryChain-bsuite": Preset(PQN_CHAIN, "1.0 on each of four seeds, memory_length=64", TWO_CORES),
+    "ppo/MemoryChain-bsuite": Preset(
+        CHAIN | {"entropy_weight": 0.02}, "1.0 on each of three seeds, memory_length=64", TWO_CORES
+    ),
+    "pqn/PositionOnlyCartPole-v0": Preset(
+        POSITIONS | falling_epsilon(100_000.0, end=0.05), "462.8 to 500.0 on three seeds", TWO_CORES
+    ),
+    "ppo/PositionOnlyCartPole-v0": Preset(
+        POSITIONS | {"trace_lambda": 0.95, "max_grad_norm": 0.5}, "500.0 on each of three seeds", TWO_CORES
+    ),
+    "pqn/RepeatFirst-v0": Preset(SYMBOLS | falling_epsilon(100_000.0, end=0.02)),
+    "ppo/RepeatFirst-v0": Preset(SYMBOLS),
+}
+ENVIRONMENTS: dict[str, Values] = {}
