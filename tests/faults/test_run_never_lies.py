@@ -229,9 +229,13 @@ def test_a_signal_that_a_finalizer_swallows_is_heard_all_the_same():
         def __del__(self) -> None:
             terminate()
 
-    with signals.signals() as ear, pytest.raises(signals.Heard), ear.at_once():
-        Finalized()
-        threading.Event().wait(HANGING)
+    def swallow_and_wait(ear: signals.Ear) -> None:
+        with ear.at_once():
+            Finalized()
+            threading.Event().wait(HANGING)
+
+    with signals.signals() as ear, pytest.raises(signals.Heard):
+        swallow_and_wait(ear)
     assert ear.first == signal.SIGTERM
 
 
