@@ -20,7 +20,6 @@ from flax import struct
 from rollax.agents.base import (
     HIDING_OPTIMIZERS,
     Lessons,
-    OptimizerHParams,
     OptimizerName,
     Recipe,
     Stepwise,
@@ -32,6 +31,7 @@ from rollax.agents.base import (
 from rollax.agents.rollouts import (
     Past,
     RolloutConfig,
+    RolloutHParams,
     flatten_time,
     lessons_of,
     minibatch,
@@ -60,10 +60,9 @@ COLLAPSED = 0.02  # the share of its largest entropy at which a policy has stopp
 
 
 @struct.dataclass
-class PPOHParams(OptimizerHParams):
+class PPOHParams(RolloutHParams):
     """Numbers that may differ between the members of a population.  All are traced."""
 
-    discount: float = setting(0.99, "Discount factor of future rewards.", limit=SHARE, group="targets")
     trace_lambda: float = setting(0.95, "Lambda of generalised advantage estimation (GAE).", limit=SHARE, group="ppo")
     clip: float = setting(
         0.2, "Clipping range of the probability ratio of new and old policy.", limit=POSITIVE, group="ppo"
@@ -86,13 +85,6 @@ class PPOHParams(OptimizerHParams):
         rare=True,
     )
     value_weight: float = setting(0.5, "Value-loss coefficient.", limit=NOT_NEGATIVE, group="ppo")
-    reward_scale: float = setting(
-        1.0,
-        "Factor of the rewards that are learnt from; logs and evaluations show the true ones.",
-        limit=POSITIVE,
-        group="targets",
-        rare=True,
-    )
     kl_limit: float = setting(
         0.0,
         "KL divergence from the old policy at which learning from a rollout stops; 0 never stops.",
@@ -234,7 +226,7 @@ class PPO(Stepwise):
 
     @property
     def updates(self) -> int:
-        return self.config.epochs * self.config.minibatches
+        return self.config.updates
 
     def begin(self, learner: PPOLearner, memory: Any, rollout: Transition, key: Key) -> tuple[PPOProgress, Lessons]:
         hp, notes = learner.hparams, cast(PPONotes, rollout.notes)

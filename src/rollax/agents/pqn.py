@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from rollax.agents.base import OptimizerHParams, OptimizerName, Recipe, batch_size, make_optimizer
+from rollax.agents.base import OptimizerName, Recipe, batch_size, make_optimizer
 from rollax.agents.q_learner import NoisyActing, QLearner
 from rollax.agents.rollouts import (
     Past,
     RolloutConfig,
+    RolloutHParams,
     flatten_time,
     lessons_of,
     minibatch,
@@ -33,26 +34,18 @@ from rollax.rules.policies import mask_illegal
 from rollax.rules.returns import ReturnDistribution
 from rollax.rules.schedules import Exploration, LinearEpsilon
 from rollax.rules.targets import lambda_returns
-from rollax.settings import POSITIVE, SHARE, setting
+from rollax.settings import SHARE, setting
 from rollax.tracing import mean_over
 from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 
 @struct.dataclass
-class PQNHParams(OptimizerHParams):
+class PQNHParams(RolloutHParams):
     """Numbers that may differ between the members of a population.  All are traced; parts are made of such numbers."""
 
     exploration: Exploration = LinearEpsilon()
-    discount: float = setting(0.99, "Discount factor of future rewards.", limit=SHARE, group="targets")
     trace_lambda: float = setting(
         0.65, "Lambda of the lambda-returns: 0 is one-step, 1 is Monte Carlo.", limit=SHARE, group="targets"
-    )
-    reward_scale: float = setting(
-        1.0,
-        "Factor of the rewards that are learnt from; logs and evaluations show the true ones.",
-        limit=POSITIVE,
-        group="targets",
-        rare=True,
     )
 
 
@@ -114,7 +107,7 @@ class PQN(QLearner):
 
     @property
     def updates(self) -> int:
-        return self.config.epochs * self.config.minibatches
+        return self.config.updates
 
     def init(self, key: Key, hparams: PQNHParams) -> tuple[PQNLearner, tuple]:
         params = self.initial_weights(key)

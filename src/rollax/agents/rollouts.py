@@ -8,13 +8,28 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 
-from rollax.agents.base import AgentConfig
+from rollax.agents.base import AgentConfig, OptimizerHParams
 from rollax.networks.recurrence import NoRecurrence, Recurrence
 from rollax.networks.torsos import MLP, Torso
-from rollax.settings import COUNT, setting
+from rollax.settings import COUNT, POSITIVE, SHARE, setting
 from rollax.tracing import SAMPLING, phase
 from rollax.types import Array, Carry, EnvSpec, Key, Observation, Transition
+
+
+@struct.dataclass
+class RolloutHParams(OptimizerHParams):
+    """Numbers that such agents have alike, and that may differ between the members of a population."""
+
+    discount: float = setting(0.99, "Discount factor of future rewards.", limit=SHARE, group="targets")
+    reward_scale: float = setting(
+        1.0,
+        "Factor of the rewards that are learnt from; logs and evaluations show the true ones.",
+        limit=POSITIVE,
+        group="targets",
+        rare=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,11 @@ class RolloutConfig(AgentConfig):
     def problems(self, spec: EnvSpec) -> list[str]:
         whole = self.recurrence.remembers
         return self.torso.problems(spec.observation) + minibatch_problems(spec, self.minibatches, whole=whole)
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps after each rollout."""
+        return self.epochs * self.minibatches
 
     def rows_of_an_update(self, spec: EnvSpec) -> int:
         return spec.steps_per_iteration // self.minibatches
