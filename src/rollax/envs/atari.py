@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from rollax.envs.host import HostStep, HostTask
+from rollax.envs.host import HostConfig, HostStep, HostTask
 from rollax.envs.names import ATARI, atari_games
-from rollax.envs.protocol import EnvConfig
 from rollax.errors import ConfigError, demand, did_you_mean
-from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, Limit, setting
+from rollax.settings import COUNT, COUNT_OR_NONE, SHARE, Limit, setting
 from rollax.types import Discrete, Observation
 
 SIDE = 84  # of a frame that an agent sees, in pixels
@@ -23,7 +22,7 @@ SCREEN = (210, 160)  # height and width of the game's own
 
 
 @dataclass(frozen=True)
-class Atari(EnvConfig):
+class Atari(HostConfig):
     """How an Atari game is shown and played (Mnih et al. 2015): a score means little without it."""
 
     frame_skip: int = setting(
@@ -56,13 +55,6 @@ class Atari(EnvConfig):
         limit=COUNT_OR_NONE,
         group="devices and processes",
         rare=True,
-    )
-    env_seconds: float = setting(
-        60.0,
-        "Seconds that a step of the environments may take before the run is ended.",
-        limit=POSITIVE,
-        rare=True,
-        resumable=True,
     )
 
     def problems(self) -> list[str]:

@@ -10,17 +10,16 @@ import jax
 import numpy as np
 
 from rollax.envs.examined import Examined, Facts, Leaf, gymnasium_for, leaves_of, made, put, settle
-from rollax.envs.host import OPENING_SECONDS, HostEnvs, HostStep, HostTask, timed
+from rollax.envs.host import OPENING_SECONDS, HostConfig, HostEnvs, HostStep, HostTask, timed
 from rollax.envs.names import ATARI, GYMNASIUM
 from rollax.envs.pool import STARTING_SECONDS, Pool, Restarts, facts_in_a_process
-from rollax.envs.protocol import EnvConfig
 from rollax.errors import ConfigError
-from rollax.settings import COUNT_OR_NONE, POSITIVE, setting
+from rollax.settings import COUNT_OR_NONE, setting
 from rollax.types import Discrete, Observation
 
 
 @dataclass(frozen=True)
-class GymnasiumWorld(EnvConfig):
+class GymnasiumWorld(HostConfig):
     """How environments of Gymnasium are stepped."""
 
     vectorization: Literal["sync", "async"] = setting(
@@ -31,13 +30,6 @@ class GymnasiumWorld(EnvConfig):
         "Fewest steps of an episode that a time limit cuts; 0 takes the registered limit.",
         limit=COUNT_OR_NONE,
         rare=True,
-    )
-    env_seconds: float = setting(
-        60.0,
-        "Seconds that a step of the environments may take before the run is ended.",
-        limit=POSITIVE,
-        rare=True,
-        resumable=True,
     )
     env_restarts: int = setting(
         3,

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.envs.protocol import Envs
+from rollax.envs.protocol import EnvConfig, Envs
 from rollax.errors import EnvError, RollaxError, fails, warn
+from rollax.settings import POSITIVE, setting
 from rollax.types import Array, Carry, EnvSpec, Key, Observation, Space, count_of
 
 CLOSING_SECONDS = 5.0
@@ -47,6 +48,19 @@ class HostEnvs(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class HostConfig(EnvConfig):
+    """What can be chosen of every environment outside JAX."""
+
+    env_seconds: float = setting(
+        60.0,
+        "Seconds that a step of the environments may take before the run is ended.",
+        limit=POSITIVE,
+        rare=True,
+        resumable=True,
+    )
 
 
 @dataclass(frozen=True)

@@ -102,12 +102,7 @@ def resume(
     draw: Draw | None = None,
     trust: bool = False,
 ) -> Result:
-    """Continues a run from its newest good checkpoint, or extends a finished one to `steps`.
-
-    A run that has lost its checkpoints begins again only with `restart`, which keeps the old rows beside.
-    The number of devices may be another than before: what was learnt goes on, with other random numbers.
-    `trust` imports whatever modules the run names.
-    """
+    """What `rollax.resume` does, with a function that draws the curve at the end."""
     folder = RunFolder(run_dir, writes=cluster.is_first())
     console = Console(quiet or not folder.writes)
     folder.read_config()
