@@ -36,7 +36,7 @@ from rollax.networks.normalization import NormalizedObservations, NormalizedRewa
 from rollax.networks.recurrence import GRU, NoRecurrence
 from rollax.networks.torsos import MinAtarTorso
 from rollax.programs.plan import block_length
-from rollax.programs.program import LOG_ROWS, nbytes
+from rollax.programs.program import LOG_ROWS, Schedule, nbytes
 from rollax.rules.backups import GreedyBackup, MunchausenBackup
 from rollax.runs import checkpoint
 
@@ -203,7 +203,7 @@ def test_no_illegal_action_is_ever_taken(name):
 
 
 def test_a_chunk_moves_nothing_between_host_and_device(cartpole):
-    program = make_program(cartpole, small("double"))
+    program = make_program(cartpole, small("double"), schedule=Schedule(warm_up=WARM_UP))
     keys, hparams = seed_keys(0), stack_hparams(1)
     running = program.compile(keys, hparams)
     state, _ = running.begin(keys, hparams)
@@ -217,6 +217,11 @@ def test_a_chunk_moves_nothing_between_host_and_device(cartpole):
     for compiled in executables:
         for word in ("callback", "infeed", "outfeed", "send(", "recv("):
             assert word not in compiled.as_text()
+
+
+def test_a_run_that_learns_from_its_first_step_compiles_no_warm_up(cartpole):
+    program = make_program(cartpole, small("pqn"), rollout_length=8)
+    assert list(program.compile(seed_keys(0), stack_hparams(1, "pqn")).chunks) == [True]
 
 
 @pytest.mark.parametrize("members", [1, 4])

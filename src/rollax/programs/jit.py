@@ -64,7 +64,7 @@ class JitRunning(Running):
 
     program: JitProgram
     init: Callable[[Key, Any], tuple[TrainState, Best]]
-    chunks: dict[bool, Callable[..., tuple[TrainState, Array]]]  # by whether they learn
+    chunks: dict[bool, Callable[..., tuple[TrainState, Array]]]  # by whether they learn: no warm-up where there is none
     judge: Callable[[], Callable[..., tuple[Playing, Best]]]  # once it is compiled
     blank: Callable[[], Playing]  # arrays for an evaluation
     compile_seconds: float
@@ -250,11 +250,12 @@ class JitProgram(Program):
         return beside | {"evaluate": beside["evaluate"] + nbytes(playing)}
 
     def compile(self, keys: Key, hparams: Any) -> JitRunning:
-        """All programs, compiled side by side; `evaluate`, which is needed last, while the others run already."""
+        """All programs that a run needs, compiled side by side; `evaluate`, the last, while the others run already."""
         started = time.perf_counter()
         programs = self.uncompiled(keys, hparams)
         (state, number, _), (best, playing) = programs["advance"].arguments, programs["evaluate"].arguments[3:5]
-        results = {"advance": (state, number), "warm_up": (state, number), "init": (state, best)}
+        chunks = {True: "advance"} | ({False: "warm_up"} if self.schedule.warm_up else {})
+        results = dict.fromkeys(chunks.values(), (state, number)) | {"init": (state, best)}
         devices = list(self.spread.mesh.devices.flat) if self.spread else jax.devices()[:1]
         with crew() as submit:
             loading = {
@@ -270,18 +271,18 @@ class JitProgram(Program):
                     name: loading[name] if loading[name].result() else submit(compiled, name, programs[name].lower())
                     for name in results
                 }
-                needed: list[Any] = [making[name].result() for name in ("init", "warm_up", "advance")]
+                needed: dict[str, Any] = {name: program.result() for name, program in making.items()}
             evaluate = submit(
                 lambda: loading["evaluate"].result() or compiled("evaluate", programs["evaluate"].lower())
             )
-        beside = max(analysis.temp_size_in_bytes for program in needed if (analysis := program.memory_analysis()))
-        begin, warmed, advanced = needed
+        sizes = [found.temp_size_in_bytes for program in needed.values() if (found := program.memory_analysis())]
+        begin = needed["init"]
         return JitRunning(
             program=self,
             init=lambda *arguments: begin(*(self.spread.place(arguments, BY_MEMBER) if self.spread else arguments)),
-            chunks={False: warmed, True: advanced},
+            chunks={learn: needed[name] for learn, name in chunks.items()},
             judge=evaluate.result,
             blank=lambda: self.blank(playing),
             compile_seconds=time.perf_counter() - started,
-            memory_bytes=nbytes((state, best)) + beside,
+            memory_bytes=nbytes((state, best)) + max(sizes),
         )
