@@ -78,13 +78,12 @@ def unguarded(self: Loop, state: Any, learner: Any, rollout: Any, metrics: Any) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replay-gib", type=float, default=0.0, help="size of the replay; 0 takes the preset's")
-    parser.add_argument("--steps", type=int, default=0, help="steps of each run; 0 takes the preset's")
+    parser.add_argument("--steps", type=int, default=12_000_000, help="steps of each run")
     parser.add_argument("--pairs", type=int, default=3, help="how often each is run")
     parser.add_argument("--seconds", type=float, default=30.0, help="checkpoint_seconds")
     parser.add_argument("--skip-guards", action="store_true", help="measure checkpoints only")
     options = parser.parse_args()
-    steps = options.steps or experiment(0, 64, 30.0).steps
-    often, never = (experiment(options.replay_gib, steps, value) for value in (options.seconds, 1e9))
+    often, never = (experiment(options.replay_gib, options.steps, value) for value in (options.seconds, 1e9))
     pairs = []
     for _ in range(options.pairs):
         (with_them, count), (without, _) = seconds_of(often), seconds_of(never)

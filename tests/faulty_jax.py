@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from probes import Probe
 
@@ -115,3 +118,21 @@ class Exact(Probe):
 
 def exact() -> Any:
     return Exact(episode_length=5)
+
+
+class Sticking(Probe):
+    """After 500 steps it never answers again; it says so first, by a file that the variable STUCK names."""
+
+    def reward(self, state: Any, action: Any) -> Any:
+        late = state["time"] > 500
+        jax.debug.callback(say_stuck, late)
+        return jax.lax.while_loop(lambda number: late & (number >= 0), lambda number: (number + 1) % 7, 1.0)
+
+
+def say_stuck(late: Any) -> None:
+    if late:
+        Path(os.environ["STUCK"]).touch()
+
+
+def sticking() -> Any:
+    return Sticking(episode_length=100_000)

@@ -35,10 +35,10 @@ def run(words: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, env=surroundings(), timeout=HANGING, check=False)
 
 
-def launch(*arguments: Any) -> subprocess.Popen[str]:
+def launch(*arguments: Any, **variables: str) -> subprocess.Popen[str]:
     """Starts `rollax ARGUMENTS`; whatever becomes of the test, it does not outlive it for long."""
     process = subprocess.Popen(
-        rollax(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings()
+        rollax(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings(**variables)
     )
     atexit.register(process.kill)
     return process

@@ -221,6 +221,23 @@ def test_an_environment_that_hangs_does_not_keep_a_signal_from_being_heard(reque
     assert [path for path in (tmp_path / "run" / "checkpoints").iterdir() if path.name.isdigit()]
 
 
+def test_a_program_that_never_returns_does_not_keep_a_signal_from_being_heard(tmp_path):
+    """A compiled endless loop keeps the main thread: another one hears the signal, and ends the process."""
+    run, stuck = tmp_path / "run", tmp_path / "stuck"
+    flags = ["--preset", "none", "--num-envs", "4", "--hidden", "8", *REPLAY, "--max-episode-steps", "50"]
+    flags += ["--env", "faulty_jax:sticking", "--steps", "100000", "--checkpoint-seconds", "0"]
+    flags += ["--chunk-seconds", "0.05"]
+    process = launch("train", "double", *flags, "--run-dir", run, STUCK=str(stuck))
+    wait_for(stuck.exists, process)
+    process.send_signal(signal.SIGTERM)
+    _, err = output_of(process)
+    assert process.returncode == 75, err
+    assert "rollax: SIGTERM: a compiled program does not return; leaving it, with what is saved up to step " in err
+    assert "Traceback" not in err
+    assert summary_of(run)["status"] == "interrupted"
+    assert [path for path in (run / "checkpoints").iterdir() if path.name.isdigit()]
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_that_a_finalizer_swallows_is_heard_all_the_same():
     """Python prints what is raised in one, and goes on; JAX has many."""

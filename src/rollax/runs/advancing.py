@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from rollax.programs.plan import Plan
 from rollax.programs.program import Running
 from rollax.runs import checkpoint, tables
 from rollax.runs.evaluating import evaluate, evaluation_owed
-from rollax.runs.session import Session, note_failures, show_progress, tell_concerns, write_summary
+from rollax.runs.session import Session, answering, note_failures, show_progress, tell_concerns, write_summary
 from rollax.runs.signals import GRACE_SECONDS, Ear, Heard
 from rollax.tracing import fetch
 
@@ -101,10 +100,10 @@ def advance(session: Session, running: Running, state: Any, best: Best, ear: Ear
 def giving_up(session: Session, ear: Ear, pace: float | None) -> Any:
     """A context for a chunk: whether, and how soon after a signal, it is given up.
 
-    Never in JAX, which answers.  The first, in which others are started, at once: little is lost by it.
+    In JAX only if it does not return.  The first, in which others are started, at once: little is lost by it.
     """
     if not session.plan.program.waits_for_others:
-        return nullcontext()
+        return answering(session, ear)
     return ear.at_once() if pace is None else ear.within(max(GRACE_SECONDS, 2 * pace))
 
 

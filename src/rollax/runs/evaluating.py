@@ -8,7 +8,7 @@ from rollax.programs import cluster
 from rollax.programs.evaluate import Best
 from rollax.programs.program import Running
 from rollax.runs import tables
-from rollax.runs.session import Session, finite_scores
+from rollax.runs.session import Session, answering, finite_scores
 from rollax.runs.signals import Ear, Heard
 
 
@@ -24,7 +24,7 @@ def evaluation_owed(session: Session, iteration: int) -> bool:
 def evaluate(session: Session, running: Running, state: Any, best: Best, ear: Ear) -> tuple[Best, int]:
     """Evaluates and logs it; returns the best weights, and the signal for which it was given up."""
     try:
-        with ear.at_once():
+        with ear.at_once(), answering(session, ear):
             result, best = running.evaluate(state, best, ear.together)
     except Heard as signal:
         return best, signal.number

@@ -41,6 +41,7 @@ from rollax.runs.session import (
     Session,
     Times,
     announce,
+    answering,
     draw_curve,
     show_members,
     tell_end,
@@ -175,7 +176,7 @@ def drive(
             with ear.at_once():
                 running = compile_run(session)
             with closing(running):
-                with ear.at_once():
+                with ear.at_once(), answering(session, ear):
                     state, best = begin(session, running, path)
                 if draw is not None and folder.writes and is_command():
                     threading.Thread(target=draw.prepare, daemon=True).start()

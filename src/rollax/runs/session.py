@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from signal import Signals
 from typing import Any, NamedTuple
 
 import jax
 
 from rollax.errors import EnvError, RollaxError, warn
+from rollax.programs.background import abandon, leave
 from rollax.programs.loop import LEGAL
 from rollax.programs.machine import device_name
 from rollax.programs.plan import Plan
@@ -22,6 +25,7 @@ from rollax.runs.files import Table
 from rollax.runs.folder import RunFolder
 from rollax.runs.loggers import Loggers
 from rollax.runs.saving import Saver
+from rollax.runs.signals import Ear, exit_code
 
 
 class Draw(NamedTuple):
@@ -235,3 +239,18 @@ def draw_curve(session: Session, draw: Draw) -> None:
         session.console.say(f"Plot: {draw.curves([session.folder.path], session.folder.curve)}")
     except RollaxError as error:
         warn(str(error))
+
+
+def answering(session: Session, ear: Ear) -> AbstractContextManager[None]:
+    """A context for a compiled program: one that does not return after a signal is left, with its process."""
+
+    def give_up(number: int) -> None:
+        name, step = Signals(number).name, session.saved_step
+        warn(f"{name}: a compiled program does not return; leaving it, with what is saved up to step {step:,}")
+        abandon()
+        try:
+            write_summary(session, "interrupted", step, None)
+        finally:
+            leave(exit_code(number))
+
+    return ear.or_leave(give_up)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
 
 from rollax.errors import INTERRUPTED, PREEMPTED, warn
 from rollax.programs import cluster
+from rollax.programs.background import is_command
 
+ENDING = (signal.SIGTERM, signal.SIGINT)
 GRACE_SECONDS = 5.0  # that somebody outside has to answer after a signal
 AGAIN_SECONDS = 0.5  # after which what is to be given up at once is interrupted again
+PATIENCE_SECONDS = 7.0  # that a compiled program has to return after a signal
 
 
 class Heard(BaseException):
@@ -35,6 +39,8 @@ class Ear:
         self.alarm: threading.Timer | None = None
         self.overdue = False  # that time is up
         self.reminding = threading.Lock()  # held by who sends a signal again
+        self.noted = threading.Event()  # Python has told of a signal: the main thread is not lost in a compiled program
+        self.leave: Callable[[int], None] | None = None  # what ends the process where it is
 
     @property
     def first(self) -> int:
@@ -43,6 +49,7 @@ class Ear:
 
     def note(self, number: int, _: Any = None) -> None:
         """A signal arrives.  A second Ctrl-C ends at once."""
+        self.noted.set()
         if self.overdue and number == signal.SIGTERM:
             if self.waiting:
                 raise Heard(self.first)
@@ -117,6 +124,31 @@ class Ear:
             self.grace = None
             self.silence_alarm()
 
+    @contextmanager
+    def or_leave(self, leave: Callable[[int], None]) -> Generator[None]:
+        """What is done in it may be a compiled program that never returns, as that of an endless loop.
+
+        Python tells of a signal only between two of its own steps, so where such a program keeps the main thread,
+        `leave(number)` is called in another thread, some seconds after the signal.  It must not return.  One of
+        several processes waits for the others, and leaves nothing by itself.
+        """
+        if jax.process_count() > 1:
+            yield
+            return
+        self.leave = leave
+        try:
+            yield
+        finally:
+            self.leave = None
+
+    def overhear(self, pipe: int) -> None:
+        """Reads signals from where the system writes them at once, and leaves where nobody is told of them."""
+        while number := os.read(pipe, 1):
+            while number[0] in ENDING and not self.noted.wait(PATIENCE_SECONDS):
+                if self.leave is not None:
+                    self.leave(number[0])
+        os.close(pipe)
+
     def together(self) -> None:
         """Raises `Heard` if any process has heard a signal.  All must ask."""
         (heard,) = cluster.agree(self.first)
@@ -131,12 +163,28 @@ def signals() -> Generator[Ear]:
     if threading.current_thread() is not threading.main_thread():
         yield ear  # only the main thread may listen
         return
-    before = {number: signal.signal(number, ear.note) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, ear.note) for number in ENDING}
     try:
-        yield ear
+        with overheard(ear) if is_command() else nullcontext():
+            yield ear
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def overheard(ear: Ear) -> Generator[None]:
+    """Lets a thread hear the signals too.  Only for a command: a process of the user's is not ours to end."""
+    out, into = os.pipe()
+    os.set_blocking(into, False)
+    previous = signal.set_wakeup_fd(into, warn_on_full_buffer=False)
+    threading.Thread(target=ear.overhear, args=(out,), daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous)
+        ear.noted.set()
+        os.close(into)  # the thread reads the end of it, and ends
 
 
 def exit_code(number: int) -> int:
