@@ -85,21 +85,25 @@ def main() -> None:
     options = parser.parse_args()
     often, never = (experiment(options.replay_gib, options.steps, value) for value in (options.seconds, 1e9))
     pairs = []
-    for _ in range(options.pairs):
-        (with_them, count), (without, _) = seconds_of(often), seconds_of(never)
+    for number in range(options.pairs):
+        order = (often, never) if number % 2 else (never, often)  # whoever is first may meet a machine that is slower
+        found = {one is often: seconds_of(one) for one in order}
+        (with_them, count), (without, _) = found[True], found[False]
         pairs.append(100 * (with_them / without - 1))
         print(f"checkpoints: {with_them:.2f} s with {count}, {without:.2f} s without: {pairs[-1]:+.2f} %", flush=True)
     print(f"checkpoints cost {statistics.median(pairs):+.2f} % (median of {len(pairs)})")
     if options.skip_guards:
         return
     guards, examine = [], Loop.examine
-    for _ in range(options.pairs):
-        guarded, _ = seconds_of(never)
-        Loop.examine = unguarded
-        try:
-            bare, _ = seconds_of(never)
-        finally:
-            Loop.examine = examine
+    for number in range(options.pairs):
+        times = {}
+        for guards_on in (True, False) if number % 2 else (False, True):
+            Loop.examine = examine if guards_on else unguarded
+            try:
+                times[guards_on], _ = seconds_of(never)
+            finally:
+                Loop.examine = examine
+        guarded, bare = times[True], times[False]
         guards.append(100 * (guarded / bare - 1))
         print(f"guards: {guarded:.2f} s with, {bare:.2f} s without: {guards[-1]:+.2f} %", flush=True)
     print(f"guards cost {statistics.median(guards):+.2f} % (median of {len(guards)})")

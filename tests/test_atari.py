@@ -93,6 +93,29 @@ def test_time_runs_out_with_the_last_frame_kept():
     assert Atari(max_frames=100, noops=0).task("ALE/Pong-v5").truncation_interval <= 25
 
 
+def test_a_single_frame_is_the_newest_of_a_stack():
+    """For agents with a memory of their own."""
+    single, stacked = (AtariEnvs("breakout", 2, Atari(stack=stack)) for stack in (1, 4))
+    shown, frames = (envs.reset(np.arange(2, dtype=np.int32)) for envs in (single, stacked))
+    assert shown.shape == (2, *Atari(stack=1).task("ALE/Breakout-v5").observation.features.shape)
+    np.testing.assert_array_equal(shown[..., 0], frames)
+    for action in tape("Breakout", 60):
+        one, other = (envs.step(np.full(2, action, np.int32)) for envs in (single, stacked))
+        np.testing.assert_array_equal(one.shown[..., 0], other.shown)
+
+
+@pytest.mark.parametrize("agent", ["pqn", pytest.param("r2d2", marks=pytest.mark.thorough)])
+def test_an_agent_with_a_memory_plays_single_frames(tmp_path, agent):
+    own = ["--recurrence", "gru"] if agent == "pqn" else ["--sequence", "4", "--burn-in", "2", "--stride", "4"]
+    own += [] if agent == "pqn" else ["--capacity", "256", "--batch-size", "4", "--warm-up-steps", "64"]
+    flags = ["--preset", "none", "--stack", "1", "--torso", "mlp", "--hidden", "8", "--units", "8", "--num-envs", "4"]
+    flags += ["--rollout-length", "4", "--steps", "128", "--eval-episodes", "1", "--max-episode-steps", "8", "--quiet"]
+    run = tmp_path / "run"
+    done = command("train", agent, "--env", "ALE/Pong-v5", *flags, *own, "--run-dir", run)
+    assert done.returncode == 0, done.stderr
+    assert command("eval", run, "--episodes", "1").returncode == 0
+
+
 def test_scores_are_never_clipped_and_lessons_are():
     task = Atari().task("ALE/Breakout-v5")
     np.testing.assert_array_equal(task.lesson_reward(np.array([-7.0, 0.0, 0.5, 4.0])), [-1.0, 0.0, 0.5, 1.0])

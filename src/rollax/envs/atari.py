@@ -28,7 +28,7 @@ class Atari(HostConfig):
     frame_skip: int = setting(
         4, "Number of the game's frames in one step, of which the agent sees the maximum of the last two.", limit=COUNT
     )
-    stack: int = setting(4, "Number of frames, one for each step, that the agent sees at once.", limit=Limit(2, 16))
+    stack: int = setting(4, "Number of frames, one for each step, that the agent sees at once.", limit=Limit(1, 16))
     noops: int = setting(
         30, "Largest number of idle frames that an episode begins with.", limit=COUNT_OR_NONE, rare=True
     )
@@ -98,6 +98,7 @@ class AtariEnvs:
         from gymnasium.vector import AutoresetMode
 
         self.life_loss = world.life_loss
+        self.whole = world.stack == 1 and not colours  # a frame is all of an observation, a picture [H, W, 1]
         self.envs = AtariVectorEnv(
             game,
             count,
@@ -119,17 +120,20 @@ class AtariEnvs:
     def reset(self, seeds: np.ndarray) -> np.ndarray:
         frames, info = self.envs.reset(seed=seeds)
         self.lives = info["lives"]
-        return frames[:, 0]
+        return self.shown(frames)
 
     def step(self, action: np.ndarray) -> HostStep:
         frames, reward, terminated, truncated, info = self.envs.step(action)
         ended = terminated | truncated
         lost = info["lives"] < self.lives if self.life_loss else False
         self.lives = info["lives"]
-        last = info["final_obs"][:, 0] if ended.any() else None
-        return HostStep(
-            frames[:, 0], reward.astype(np.float32), terminated | (lost & ~truncated), truncated, ended, last
-        )
+        last = self.shown(info["final_obs"]) if ended.any() else None
+        terminated = terminated | (lost & ~truncated)
+        return HostStep(self.shown(frames), reward.astype(np.float32), terminated, truncated, ended, last)
+
+    def shown(self, frames: np.ndarray) -> np.ndarray:
+        """ALE's frames `[N, 1, H, W]` as they are passed on."""
+        return frames[:, 0, ..., None] if self.whole else frames[:, 0]
 
     def close(self) -> None:
         self.envs.close()

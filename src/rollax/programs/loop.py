@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from rollax.types import Array, Key, Metrics, Observation, Transition
 
 # A window is a row of sums: of ended episodes, of iterations that learnt, then of the agent's own metrics.
 WINDOW_COLUMNS = ("episodes", "return_sum", "length_sum", "learnt")
+SMALL, ROW = 2**16, 64  # numbers of a tensor that is looked at with others, and of a row of these
 LEGAL = "legal actions"  # what is watched beside numbers
 
 
@@ -131,9 +133,7 @@ class Loop:
         """What is wrong with these, as in `Health`.  The rollout may be a batch of a replay as well."""
         seen = _floats((rollout.obs.features, rollout.next_obs.features))
         tensors = [*stuck(rollout.obs), rollout.reward, *seen, loss, *jax.tree.leaves(learner.params)]
-        # One reduction for each: the largest of a tensor with a NaN in it is NaN, which is below nothing.
-        broken = jnp.stack([~(jnp.max(jnp.abs(tensor)) < jnp.inf) for tensor in tensors])
-        broken = max_over(self.agent.spec, broken.astype(jnp.int32)) > 0
+        broken = max_over(self.agent.spec, not_finite(tensors).astype(jnp.int32)) > 0
         return jnp.where(jnp.any(broken), 1 + jnp.argmax(broken), 0).astype(jnp.int32)
 
     def watched(self, learner: Learner) -> list[str]:
@@ -142,6 +142,20 @@ class Loop:
         features, legal = self.task.observation
         mask = [] if legal is None else [LEGAL]
         return [*mask, "rewards", *("observations" for _ in _floats((features, features))), "loss", *params]
+
+
+def not_finite(tensors: list[Array]) -> Array:
+    """Which of the tensors have a number that is not finite: `bool[len(tensors)]`.
+
+    The largest of numbers with a NaN among them is NaN, which is below nothing.  Small tensors are looked at together,
+    as rows of one array: where programs are small, a reduction for each took a fifth of all time.
+    """
+    small = [index for index, tensor in enumerate(tensors) if tensor.size <= SMALL]
+    rows = [jnp.pad(jnp.ravel(tensors[index]), (0, -tensors[index].size % ROW)).reshape(-1, ROW) for index in small]
+    fine = jnp.max(jnp.abs(jnp.concatenate(rows)), axis=1) < jnp.inf
+    ends = list(itertools.accumulate(len(part) for part in rows))
+    found = {index: ~jnp.all(fine[end - len(part) : end]) for index, part, end in zip(small, rows, ends, strict=True)}
+    return jnp.stack([found[i] if i in found else ~(jnp.max(jnp.abs(x)) < jnp.inf) for i, x in enumerate(tensors)])
 
 
 def stuck(obs: Observation) -> list[Array]:
