@@ -1,4 +1,4 @@
-"""What checkpoints and the look for numbers that are not finite cost, side by side with runs without them.
+"""What checkpoints cost, side by side with runs without them; `guards.py` measures the look for numbers that are bad.
 
     python benchmarks/checkpoint_cost.py                      a small run, with the usual settings
     python benchmarks/checkpoint_cost.py --replay-gib 4       one with a replay of 4 GiB
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import rollax
-from rollax.programs.loop import Health, Loop
 from rollax.runs import saving
 from rollax.runs.run import train
 
@@ -70,18 +69,12 @@ def rollax_running() -> Any:
     return JitRunning
 
 
-def unguarded(self: Loop, state: Any, learner: Any, rollout: Any, metrics: Any) -> Health:
-    """No look at anything."""
-    return state.health
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replay-gib", type=float, default=0.0, help="size of the replay; 0 takes the preset's")
     parser.add_argument("--steps", type=int, default=12_000_000, help="steps of each run")
     parser.add_argument("--pairs", type=int, default=3, help="how often each is run")
     parser.add_argument("--seconds", type=float, default=30.0, help="checkpoint_seconds")
-    parser.add_argument("--skip-guards", action="store_true", help="measure checkpoints only")
     options = parser.parse_args()
     often, never = (experiment(options.replay_gib, options.steps, value) for value in (options.seconds, 1e9))
     pairs = []
@@ -92,21 +85,6 @@ def main() -> None:
         pairs.append(100 * (with_them / without - 1))
         print(f"checkpoints: {with_them:.2f} s with {count}, {without:.2f} s without: {pairs[-1]:+.2f} %", flush=True)
     print(f"checkpoints cost {statistics.median(pairs):+.2f} % (median of {len(pairs)})")
-    if options.skip_guards:
-        return
-    guards, examine = [], Loop.examine
-    for number in range(options.pairs):
-        times = {}
-        for guards_on in (True, False) if number % 2 else (False, True):
-            Loop.examine = examine if guards_on else unguarded
-            try:
-                times[guards_on], _ = seconds_of(never)
-            finally:
-                Loop.examine = examine
-        guarded, bare = times[True], times[False]
-        guards.append(100 * (guarded / bare - 1))
-        print(f"guards: {guarded:.2f} s with, {bare:.2f} s without: {guards[-1]:+.2f} %", flush=True)
-    print(f"guards cost {statistics.median(guards):+.2f} % (median of {len(guards)})")
 
 
 if __name__ == "__main__":

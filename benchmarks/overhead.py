@@ -41,9 +41,9 @@ def library(seeds: int, work: Work, **more: Any):
     )
 
 
-def ready(agent: str, seeds: int, **settings: Any):
-    """The same for any agent, without a preset."""
-    plan = make_plan(make_experiment(agent, preset="none", seeds=seeds, **settings))
+def ready(agent: str, seeds: int, preset: str = "none", **settings: Any):
+    """The same for any agent, without a preset unless one is named."""
+    plan = make_plan(make_experiment(agent, preset=preset, seeds=seeds, **settings))
     running = plan.program.compile(plan.keys, plan.hparams)
     state, _ = running.begin(plan.keys, plan.hparams)
     reached = max(WARM_UP, plan.schedule.warm_up)

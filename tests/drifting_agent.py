@@ -20,9 +20,9 @@ def own_number() -> np.float32:
 
 class Drifting(DQN):
     def descend(self, learner: Any, grads: Any, env_steps: Any = None) -> Any:
-        params, state = super().descend(learner, grads, env_steps)
+        step = super().descend(learner, grads, env_steps)
         own = jax.pure_callback(own_number, jax.ShapeDtypeStruct((), np.float32), vmap_method="broadcast_all")
-        return jax.tree.map(lambda leaf: leaf + 0.001 * own, params), state
+        return step._replace(params=jax.tree.map(lambda leaf: leaf + 0.001 * own, step.params))
 
 
 @dataclass(frozen=True)

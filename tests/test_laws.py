@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from probes import Breaks, Masked, task
 from training_tools import (
     LOG,
+    ROLLOUT,
     advance,
     compile_lightly,
     continuer,
@@ -34,7 +36,8 @@ from rollax.memory.uniform import UniformReplay
 from rollax.networks.heads import ScalarHead, Streams
 from rollax.networks.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
 from rollax.networks.recurrence import GRU, NoRecurrence
-from rollax.networks.torsos import MinAtarTorso
+from rollax.networks.torsos import MLP, MinAtarTorso
+from rollax.programs.loop import last_well
 from rollax.programs.plan import block_length
 from rollax.programs.program import LOG_ROWS, Schedule, nbytes
 from rollax.rules.backups import GreedyBackup, MunchausenBackup
@@ -320,6 +323,50 @@ def test_what_is_not_finite_stops_its_member_only(what):
     alone = advance(program, start(program, seed_keys(well), stack_hparams(1), WARM_UP), 60)
     for many, one in zip(*map(jax.tree.leaves, (state.learner.params, alone.learner.params)), strict=True):
         np.testing.assert_allclose(many[well], one[0], atol=1e-5)
+
+
+@jax.custom_vjp
+def steep(x):
+    return x
+
+
+steep.defvjp(lambda x: (x, None), lambda _, slope: (slope * jnp.nan,))
+
+
+class SteepMLP(MLP):
+    """What it shows is finite, and its gradient is not."""
+
+    @nn.compact
+    def __call__(self, features):
+        return steep(super().__call__(features))
+
+
+@pytest.mark.parametrize("name", ["dqn", "ppo", *(pytest.param(name, marks=pytest.mark.thorough) for name in FURTHER)])
+def test_a_gradient_that_is_not_finite_is_never_taken(name, cartpole):
+    """The loss is finite until the weights have moved, which it is in an iteration of several gradient steps only."""
+    config = small(name, torso=SteepMLP((8,)))
+    program = make_program(cartpole, config, rollout_length=ROLLOUT.get(name, 8 if name == "r2d2" else 1))
+    first = start(program, seed_keys(0), stack_hparams(1, name), WARM_UP)
+    before = jax.tree.map(np.asarray, first.learner)
+    state = advance(program, first, WARM_UP + 3)
+    watched = program.loop.watched(state.learner)
+    agent: Any = program.loop.agent
+    assert watched[int(state.health.cause[0]) - 1] == ("gradients" if agent.updates == 1 else "loss")
+    for now, then in zip(*map(jax.tree.leaves, (state.learner, before)), strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+class Kept(NamedTuple):
+    params: Any
+    count: Any
+
+
+def test_weights_that_are_kept_are_finite_even_where_nobody_looks():
+    """A step that is no number, of a gradient that is one: the weights that it would have spoilt stay as they were."""
+    before, after = Kept(jnp.arange(4.0), jnp.int32(1)), Kept(jnp.array([9.0, jnp.nan, jnp.inf, 7.0]), jnp.int32(2))
+    well, unwell = (last_well(jnp.bool_(flag), after, before) for flag in (True, False))
+    assert (well.params.tolist(), int(well.count)) == ([9.0, 1.0, 2.0, 7.0], 2)
+    assert (unwell.params.tolist(), int(unwell.count)) == ([0.0, 1.0, 2.0, 3.0], 1)
 
 
 @pytest.mark.thorough

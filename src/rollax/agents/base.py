@@ -73,6 +73,13 @@ class Agent(ABC):
         """The memory, told that the next rollout does not follow on the last, which led to `obs` `[B, ...]`."""
         return memory
 
+    def doubtful(self, learner: Learner) -> Any:
+        """What of the learner may stop being finite although `loss` and `grad_norm` of its metrics are finite.
+
+        The loop looks at it after each iteration: all weights, unless an agent knows better.
+        """
+        return learner.params
+
     def concern(self, metrics: dict[str, float], done: float) -> str | None:
         """What a user should know, and do, about these metrics after that share of the run; mostly nothing."""
         return None
@@ -237,6 +244,14 @@ def make_optimizer(
     return optax.chain(optax.clip_by_global_norm(hparams.max_grad_norm), rules[name]())
 
 
+class Descent(NamedTuple):
+    """A step down the gradient."""
+
+    params: Params
+    opt_state: optax.OptState
+    grad_norm: Array  # of the gradient before it was clipped: finite where all of it is
+
+
 def apply_gradients(
     name: OptimizerName,
     hparams: OptimizerHParams,
@@ -244,10 +259,10 @@ def apply_gradients(
     grads: Params,
     opt_state: optax.OptState,
     params: Params,
-) -> tuple[Params, optax.OptState]:
+) -> Descent:
     """The weights and the optimizer's state after one step."""
     updates, opt_state = make_optimizer(name, hparams, env_steps).update(grads, opt_state, params)
-    return optax.apply_updates(params, updates), opt_state
+    return Descent(optax.apply_updates(params, updates), opt_state, optax.tree.norm(grads))
 
 
 def share_problems(spec: EnvSpec, name: str, count: int) -> list[str]:

@@ -242,7 +242,8 @@ class DQN(QLearner):
             return (after, self.settle(learner.hparams, memory, sample.handle, priority)), metrics
 
         def wait() -> tuple[tuple[DQNLearner, Any], Metrics]:
-            return (learner._replace(gradient_steps=learner.gradient_steps + 1), memory), {"loss": jnp.float32(0)}
+            metrics = {"loss": jnp.float32(0), "grad_norm": jnp.float32(0)}
+            return (learner._replace(gradient_steps=learner.gradient_steps + 1), memory), metrics
 
         ready = self.buffer.ready(memory, self.own_batch)
         return learn() if ready is True else jax.lax.cond(ready, learn, wait)
@@ -277,11 +278,12 @@ class DQN(QLearner):
 
         (loss, priority), grads = jax.value_and_grad(objective, has_aux=True)(learner.params)
         loss, grads = mean_over(self.spec, (loss, grads))
-        params, opt_state = self.descend(learner, grads, env_steps)
+        params, opt_state, grad_norm = self.descend(learner, grads, env_steps)
         count = learner.gradient_steps + 1
         step = hp.target.step_size(count, self.updates)
         target_params = optax.incremental_update(params, learner.target_params, step)
-        return DQNLearner(hp, params, target_params, opt_state, count), priority, {"loss": loss}
+        after = DQNLearner(hp, params, target_params, opt_state, count)
+        return after, priority, {"loss": loss, "grad_norm": grad_norm}
 
     def settle(self, hparams: DQNHParams, memory: Any, handle: Any, priority: Array) -> Any:
         """The memory, told how wrong the learner was about a sample."""

@@ -47,6 +47,9 @@ class Players(Agent):
     def hides_nans(self) -> bool:
         return self.agent.hides_nans
 
+    def doubtful(self, learner: Learner) -> Any:
+        return self.agent.doubtful(learner)
+
     def concern(self, metrics: dict[str, float], done: float) -> str | None:
         return self.agent.concern(metrics, done)
 

@@ -168,7 +168,14 @@ class Lesson(NamedTuple):
 class PPO(Stepwise):
     """The agent in one environment."""
 
-    metric_names: ClassVar[tuple[str, ...]] = ("loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+    metric_names: ClassVar[tuple[str, ...]] = (
+        "loss",
+        "grad_norm",
+        "value_loss",
+        "entropy",
+        "approx_kl",
+        "clip_fraction",
+    )
 
     config: PPOConfig
     spec: EnvSpec
@@ -212,6 +219,10 @@ class PPO(Stepwise):
 
     def initial_carry(self, num: int) -> Carry:
         return self.network.initial_carry(num)
+
+    def doubtful(self, learner: PPOLearner) -> Any:
+        """The statistics of observations: the network changes by gradients alone."""
+        return learner.params.observations
 
     @property
     def hides_nans(self) -> bool:
@@ -273,14 +284,16 @@ class PPO(Stepwise):
 
         (_, metrics), grads = jax.value_and_grad(loss_of, has_aux=True)(params.network)
         metrics, grads = mean_over(self.spec, (metrics, grads))
-        stepped = apply_gradients(self.config.optimizer, hp, env_steps, grads, learner.opt_state, params.network)
+        *stepped, grad_norm = apply_gradients(
+            self.config.optimizer, hp, env_steps, grads, learner.opt_state, params.network
+        )
         if self.stops:
             stopped |= (hp.kl_limit > 0) & (metrics["approx_kl"] > hp.kl_limit)
-            kept = (params.network, learner.opt_state)
+            kept = [params.network, learner.opt_state]
             stepped = jax.tree.map(lambda new, old: jax.lax.select(stopped, old, new), stepped, kept)
         network, opt_state = stepped
         learner = PPOLearner(hp, params._replace(network=network), opt_state, learner.gradient_steps + 1)
-        return ((learner, stopped), memory), metrics
+        return ((learner, stopped), memory), metrics | {"grad_norm": grad_norm}
 
     def loss(self, params: PPOParams, hp: PPOHParams, env_steps: Array, lesson: Lesson) -> tuple[Array, Metrics]:
         """The clipped objective, the values' squared error and the entropy, in one number and each by name."""

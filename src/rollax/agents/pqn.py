@@ -142,8 +142,9 @@ class PQN(QLearner):
             return 0.5 * jnp.mean((predicted - lesson.target.reshape(-1)) ** 2)
 
         loss, grads = mean_over(self.spec, jax.value_and_grad(loss_of)(learner.params))
-        params, opt_state = self.descend(learner, grads)
-        return (PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1), memory), {"loss": loss}
+        params, opt_state, grad_norm = self.descend(learner, grads)
+        after = PQNLearner(learner.hparams, params, opt_state, learner.gradient_steps + 1)
+        return (after, memory), {"loss": loss, "grad_norm": grad_norm}
 
     def predicted(self, params: Params, lesson: Lesson, key: Key) -> ReturnDistribution:
         """The returns of all actions in the lesson's states, row by row."""

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from rollax.agents.base import (
     HIDING_OPTIMIZERS,
+    Descent,
     Lessons,
     Progress,
     Stepwise,
@@ -53,7 +53,7 @@ class QLearner(Stepwise):
     `exploration`, `params`, `opt_state` and `gradient_steps`.
     """
 
-    metric_names: ClassVar[tuple[str, ...]] = ("loss", "epsilon")
+    metric_names: ClassVar[tuple[str, ...]] = ("loss", "grad_norm", "epsilon")
 
     config: Any
     spec: EnvSpec
@@ -154,13 +154,17 @@ class QLearner(Stepwise):
     def conclude(self, progress: Progress, lessons: Lessons, metrics: Metrics) -> tuple[Any, Any, Metrics]:
         return *progress, {**metrics, "epsilon": lessons.shared[1]}
 
-    def descend(self, learner: Any, grads: Params, env_steps: Array | None = None) -> tuple[Params, optax.OptState]:
+    def descend(self, learner: Any, grads: Params, env_steps: Array | None = None) -> Descent:
         """The weights and the optimizer's state after one step down the gradient.
 
         `env_steps` is where schedules stand; None for what the learner itself has counted.
         """
         count = self.env_steps(learner) if env_steps is None else env_steps
         return apply_gradients(self.config.optimizer, learner.hparams, count, grads, learner.opt_state, learner.params)
+
+    def doubtful(self, learner: Any) -> tuple[()]:
+        """Nothing: weights change by gradients alone."""
+        return ()
 
     @property
     def hides_nans(self) -> bool:

@@ -109,7 +109,7 @@ class Actor:
             batch,
             self.agent.bellman_error(learner.params, learner, batch, judge_key).priority,
             episodes,
-            self.loop.cause(learner, rollout, jnp.float32(0)),
+            self.loop.cause(learner, rollout, self.loop.no_metrics()),
         )
 
     def run(self, board: Any, shard: Any) -> None:

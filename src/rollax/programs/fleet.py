@@ -26,7 +26,7 @@ from rollax.programs import streams
 from rollax.programs.actors import Totals, mean_epsilon
 from rollax.programs.background import abandon, beside
 from rollax.programs.evaluate import Best, Evaluation, Evaluator, Playing, blank, in_parts, nothing
-from rollax.programs.loop import Health, Loop
+from rollax.programs.loop import Health, Loop, last_well
 from rollax.programs.processes import Fleet
 from rollax.programs.program import (
     Chunk,
@@ -38,6 +38,7 @@ from rollax.programs.program import (
     no_best,
     replay_problems,
 )
+from rollax.tracing import fetch
 from rollax.types import Array, Key
 
 TOGETHER = 16  # batches that are asked for, and learnt from, at once
@@ -183,7 +184,7 @@ class ActorsRunning(Running):
         self.before = 0  # steps of lost shards, and of earlier parts of the run
         self.totals: dict[int, Totals] = {}  # of each shard, since it began
         self.ended = np.zeros(3)  # episodes that lost shards had seen
-        self.losses: list[float] = []
+        self.told: list[dict[str, float]] = []  # sums of the metrics of so many gradient steps each
         self.cause = 0  # what is wrong with what came from the actors, or was made of it, as in `Health`
         self.memory_bytes = nbytes(program.shapes(keys, hparams))
         self.compile_seconds = time.perf_counter() - began
@@ -224,19 +225,18 @@ class ActorsRunning(Running):
         return shard, fleet.shards[shard].draw.remote(least, TOGETHER, batch_size, exponent)
 
     def lessons(self, learner: Any, samples: Sample, key: Any, env_steps: Any) -> tuple[Any, Any, Any, Any]:
-        """Gradient steps with samples `[count, batch, ...]`: the learner, priorities and losses of each.
+        """Gradient steps with samples `[count, batch, ...]`: the learner, priorities and metrics of each.
 
         At last what is wrong with them, as in `Health`; the learner is then as it was before.
         """
 
         def update(learner: Any, own: tuple[Sample, Any]) -> tuple[Any, tuple]:
             learner, priority, metrics = self.agent.improve(learner, *own, env_steps)
-            return learner, (priority, metrics["loss"])
+            return learner, (priority, metrics)
 
-        after, (priority, loss) = jax.lax.scan(update, learner, (samples, jax.random.split(key, TOGETHER)))
-        cause = self.program.loop.cause(after, samples.batch, loss)
-        kept = jax.tree.map(lambda new, old: jax.lax.select(cause == 0, new, old), after, learner)
-        return kept, priority, loss, cause
+        after, (priority, metrics) = jax.lax.scan(update, learner, (samples, jax.random.split(key, TOGETHER)))
+        cause = self.program.loop.cause(after, samples.batch, metrics)
+        return last_well(cause == 0, after, learner), priority, metrics, cause
 
     def advance_to(self, state: ActorsState, stop: int) -> Chunk:
         """Learns until the actors have taken the steps of that iteration, or the caller should hear of it."""
@@ -267,12 +267,12 @@ class ActorsRunning(Running):
             samples = Sample(jax.tree.map(jnp.asarray, drawn.batch), jnp.asarray(drawn.weight), ())
             lesson = (self.learner, samples, key, np.float32(self.learning_steps))
             # The first time it is compiled.
-            self.learner, priority, loss, cause = self.learn(*lesson) if self.learnt else beside(self.learn, *lesson)
+            self.learner, priority, told, cause = self.learn(*lesson) if self.learnt else beside(self.learn, *lesson)
             self.learnt = True
             self.cause = int(cause)
             if self.cause:
                 break
-            self.losses += np.asarray(loss).tolist()
+            self.told.append(jax.tree.map(np.sum, fetch(told)))
             self.updates += TOGETHER
             fleet.shards[shard].reprioritize.remote(drawn.handle, np.asarray(priority))
             fleet.publish(self.updates, self.learner.params)
@@ -330,10 +330,11 @@ class ActorsRunning(Running):
             "lost": fleet.lost,
         }
         epsilon = mean_epsilon(self.experiment.loop.actors)
-        known = {"loss": float(np.sum(self.losses)), "epsilon": epsilon * len(self.losses)}
-        metrics = dict.fromkeys(self.agent.metric_names, 0.0) | known
-        sums = [*(now.episodes - before.episodes), len(self.losses), *metrics.values()]
-        self.losses, self.tally = [], now
+        count = len(self.told) * TOGETHER
+        metrics = {name: sum(told.get(name, 0.0) for told in self.told) for name in self.agent.metric_names}
+        metrics |= {"epsilon": epsilon * count}
+        sums = [*(now.episodes - before.episodes), count, *metrics.values()]
+        self.told, self.tally = [], now
         return Window(now.iteration, now.iteration * self.unit, np.array([sums]), remarks)
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ WINDOW_COLUMNS = ("episodes", "return_sum", "length_sum", "learnt")
 SMALL, ROW = 2**16, 64  # numbers of a tensor that is looked at with others, and of a row of these
 NO_NUMBER = 0x7F800000  # the exponent of infinities and NaN in 32 bits
 LEGAL = "legal actions"  # what is watched beside numbers
+TELLING = {"loss": "loss", "grad_norm": "gradients"}  # metrics that are watched, and what they stand for
 
 
 class Health(NamedTuple):
@@ -104,7 +105,7 @@ class Loop:
         """
         health = self.examine(state, learner, rollout, metrics)
         well = health.cause == 0
-        learner = jax.tree.map(lambda new, old: jax.lax.select(well, new, old), learner, state.learner)
+        learner = last_well(well, learner, state.learner)
         episodes = sum_over(self.agent.spec, episodes)
         numbers = [*episodes, jnp.float32(learn), *(metrics[name] for name in self.agent.metric_names)]
         window = state.window + jnp.stack(numbers)
@@ -123,26 +124,35 @@ class Loop:
 
     def examine(self, state: TrainState, learner: Learner, rollout: Transition, metrics: Metrics) -> Health:
         """The member's health after this iteration: what came first stays."""
-        cause = self.cause(learner, rollout, metrics["loss"])
+        cause = self.cause(learner, rollout, metrics)
         well = state.health.cause == 0
         return Health(
             cause=jnp.where(well, cause, state.health.cause),
             iteration=jnp.where(well & (cause > 0), state.iteration, state.health.iteration),
         )
 
-    def cause(self, learner: Learner, rollout: Any, loss: Array) -> Array:
+    def cause(self, learner: Learner, rollout: Any, metrics: Metrics) -> Array:
         """What is wrong with these, as in `Health`.  The rollout may be a batch of a replay as well."""
         seen = _floats((rollout.obs.features, rollout.next_obs.features))
-        tensors = [*stuck(rollout.obs), rollout.reward, *seen, loss, *jax.tree.leaves(learner.params)]
+        told = [metrics[name] for name in self.telling]
+        doubtful = _floats(self.agent.doubtful(learner))
+        tensors = [*stuck(rollout.obs), rollout.reward, *seen, *told, *doubtful]
         broken = max_over(self.agent.spec, not_finite(tensors).astype(jnp.int32)) > 0
         return jnp.where(jnp.any(broken), 1 + jnp.argmax(broken), 0).astype(jnp.int32)
 
     def watched(self, learner: Learner) -> list[str]:
         """What `cause` looks at, by name."""
-        params = [f"weights {leaf_name(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(learner.params)]
+        told = [TELLING[name] for name in self.telling]
+        doubtful = jax.tree_util.tree_leaves_with_path(self.agent.doubtful(learner))
+        weights = [f"weights {leaf_name(path)}" for path, leaf in doubtful if _is_float(leaf)]
         features, legal = self.task.observation
         mask = [] if legal is None else [LEGAL]
-        return [*mask, "rewards", *("observations" for _ in _floats((features, features))), "loss", *params]
+        return [*mask, "rewards", *("observations" for _ in _floats((features, features))), *told, *weights]
+
+    @property
+    def telling(self) -> list[str]:
+        """The metrics that say by themselves whether learning went well."""
+        return [name for name in TELLING if name in self.agent.metric_names]
 
 
 def not_finite(tensors: list[Array]) -> Array:
@@ -170,6 +180,13 @@ def exponent(numbers: Array) -> Array:
     return jax.lax.bitcast_convert_type(numbers, jnp.int32) & NO_NUMBER
 
 
+def last_well(well: Array, after: Learner, before: Learner) -> Learner:
+    """The learner after an iteration, if it went well, else as it was before; its weights are finite in both cases."""
+    kept = jax.tree.map(lambda new, old: jax.lax.select(well, new, old), after, before)
+    finite = jax.tree.map(lambda new, old: jnp.where(jnp.isfinite(new), new, old), kept.params, before.params)
+    return kept._replace(params=finite)
+
+
 def stuck(obs: Observation) -> list[Array]:
     """For a mask, a number for each observation that is not finite where no action is legal."""
     return [] if obs.legal is None else [jnp.where(jnp.any(obs.legal, axis=-1), 0.0, jnp.inf)]
@@ -181,4 +198,8 @@ def leaf_name(path: Any) -> str:
 
 
 def _floats(tree: Any) -> list[Any]:
-    return [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return [leaf for leaf in jax.tree.leaves(tree) if _is_float(leaf)]
+
+
+def _is_float(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating)

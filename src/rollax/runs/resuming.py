@@ -19,7 +19,7 @@ from rollax.runs.folder import RunFolder
 from rollax.runs.trust import experiment_in
 
 FIRST_VERSION = "0.1.0"  # which did not say in a checkpoint that it had written it
-RESUMABLE_SINCE = (0, 2)  # the first version whose checkpoints hold the arrays of a run of today
+RESUMABLE_SINCE = (0, 4)  # the first version whose checkpoints hold the arrays of a run of today
 
 
 def chosen_checkpoint(folder: RunFolder, *, restart: bool = False) -> tuple[Path | None, dict[str, Any]]:

@@ -1,0 +1,67 @@
+"""What the look for numbers that are not finite costs: compiled chunks with it and without it, in turns in one process.
+
+    python benchmarks/guards.py [--rounds 12]
+
+Without it nothing is examined, and a learner is never held back: what an iteration would be if nobody looked.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import jax
+import numpy as np
+from overhead import in_turns, ready
+
+from rollax.programs import loop
+from rollax.programs.loop import Loop
+
+WORK: dict[str, tuple[str, int, int, dict[str, Any]]] = {  # agent, seeds, iterations of one measurement, settings
+    "double, one seed": ("double", 1, 4_000, {}),
+    "double, ten seeds on one device": ("double", 10, 500, {}),
+    "double, batches of 512": ("double", 1, 1_500, {"batch_size": 512}),
+    "rainbow, one seed": ("rainbow", 1, 600, {}),
+    "ppo, one seed": ("ppo", 1, 40, {}),
+    "pqn, one seed": ("pqn", 1, 80, {}),
+}
+
+
+def unexamined(self: Loop, state: Any, *_: Any) -> Any:
+    """The health as it was: nothing is looked at."""
+    return state.health
+
+
+def unguarded(well: Any, after: Any, before: Any) -> Any:
+    """The new learner, whatever it is."""
+    return after
+
+
+def side(name: str, *, guarded: bool) -> Any:
+    """`run(iterations)` of that work."""
+    agent, seeds, _, settings = WORK[name]
+    examine, last_well = Loop.examine, loop.last_well
+    if not guarded:
+        Loop.examine, loop.last_well = unexamined, unguarded  # ty: ignore[invalid-assignment]
+    try:
+        return ready(agent, seeds, preset="auto", devices=1, steps=10**9, **settings)[0]
+    finally:
+        Loop.examine, loop.last_well = examine, last_well
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=12)
+    rounds = parser.parse_args().rounds
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; us of an iteration", flush=True)
+    longer = 1 if jax.default_backend() == "cpu" else 5
+    for name, (*_, iterations, _) in WORK.items():
+        sides = {"with": side(name, guarded=True), "without": side(name, guarded=False)}
+        times = in_turns(sides, iterations * longer, rounds)
+        low, middle, high = np.quantile(times["with"] / times["without"], [0.25, 0.5, 0.75])
+        medians = ", ".join(f"{what} {np.median(values):.1f}" for what, values in times.items())
+        print(f"{name:32} {medians}: {middle:.3f} ({low:.3f} to {high:.3f})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
