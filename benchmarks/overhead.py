@@ -46,7 +46,7 @@ def ready(agent: str, seeds: int, preset: str = "none", **settings: Any):
     plan = make_plan(make_experiment(agent, preset=preset, seeds=seeds, **settings))
     running = plan.program.compile(plan.keys, plan.hparams)
     state, _ = running.begin(plan.keys, plan.hparams)
-    reached = max(WARM_UP, plan.schedule.warm_up)
+    reached = max(1, plan.schedule.warm_up)
     state = running.advance_to(state, reached).state
 
     def run(iterations: int) -> None:

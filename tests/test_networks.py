@@ -21,6 +21,7 @@ from rollax.networks.heads import (
     midpoints,
 )
 from rollax.networks.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso, flatten_features
+from rollax.networks.weights import orthogonal
 from rollax.types import Observation
 
 HEADS = [ScalarHead(), CategoricalHead(atoms=7), QuantileHead(quantiles=5), ImplicitQuantileHead(quantiles=6)]
@@ -260,3 +261,16 @@ def test_a_support_must_rise():
     problems = CategoricalHead(value_min=1.0, value_max=1.0).problems()
     assert problems == ["value_min=1.0 must be below value_max=1.0; exchange them or move one"]
     assert CategoricalHead().problems() == []
+
+
+@pytest.mark.parametrize("shape", [(64, 2), (64, 1), (8, 64), (5, 5)])
+def test_orthogonal_weights_are_jaxs_and_made_one_member_at_a_time(shape):
+    """A batch of factorizations can hang on two cores, so there must be none in a population's program."""
+    keys, begin = jax.random.split(jax.random.key(0), 6), orthogonal(0.5)
+    many = jax.vmap(lambda key: begin(key, shape))(keys)
+    for key, one in zip(keys, many, strict=True):
+        np.testing.assert_array_equal(one, jax.nn.initializers.orthogonal(0.5)(key, shape))
+    text = jax.jit(jax.vmap(lambda key: begin(key, shape))).lower(keys).as_text()
+    calls = [line for line in text.splitlines() if "geqrf" in line and "custom_call" in line]
+    assert calls
+    assert all(f"tensor<{max(shape)}x{min(shape)}xf32>" in line for line in calls)

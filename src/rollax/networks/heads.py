@@ -19,6 +19,7 @@ from flax import linen as nn
 
 from rollax.networks.recurrence import NoRecurrence, Recurrence
 from rollax.networks.torsos import Torso
+from rollax.networks.weights import orthogonal
 from rollax.rules.returns import Categorical, Quantiles, Rescaled, ReturnDistribution, Scalar
 from rollax.settings import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, Limit, setting
 from rollax.types import Array, Carry
@@ -313,8 +314,8 @@ class ActorCritic(nn.Module):
         names = ["actor"] if self.shared else ["actor", "critic"]
         seen, after = zip(*(self.see(features, carry, fresh, *named) for named in enumerate(names)), strict=True)
         # A policy that begins near uniform has nothing to unlearn.
-        scores = nn.Dense(self.num_actions, kernel_init=nn.initializers.orthogonal(0.01), name="policy")(seen[0])
-        value = nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0), name="value")(seen[-1])
+        scores = nn.Dense(self.num_actions, kernel_init=orthogonal(0.01), name="policy")(seen[0])
+        value = nn.Dense(1, kernel_init=orthogonal(1.0), name="value")(seen[-1])
         return scores, value[..., 0], after if self.recurrence.remembers else ()
 
     def see(self, features: Any, carry: Carry, fresh: Array | None, number: int, name: str) -> tuple[Array, Carry]:

@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from rollax.types import Array, Key, Params
+
+
+def orthogonal(scale: float) -> Callable[..., Array]:
+    """Initial weights `[rows, columns]`: orthonormal along the longer side, times the scale.
+
+    The same numbers as those of `jax.nn.initializers.orthogonal`, and for a population member by member: on two cores
+    LAPACK hangs in batches of matrices (jaxlib 0.10.2), because it waits for threads that do the same.
+    """
+
+    def values(key: Key, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+        rows, columns = shape
+        drawn = jax.random.normal(key, (max(shape), min(shape)), dtype)
+        basis, turned = one_by_one(drawn)
+        diagonal = jnp.diagonal(turned)
+        basis = basis * (diagonal / jnp.abs(diagonal))
+        return scale * (basis if rows >= columns else basis.T)
+
+    return values
+
+
+@jax.custom_batching.sequential_vmap
+def one_by_one(matrix: Array) -> tuple[Array, Array]:
+    """Its QR factorization; a batch's one after the other."""
+    return tuple(jnp.linalg.qr(matrix))
 
 
 @dataclass(frozen=True)
