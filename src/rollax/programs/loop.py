@@ -182,9 +182,10 @@ def exponent(numbers: Array) -> Array:
 
 def last_well(well: Array, after: Learner, before: Learner) -> Learner:
     """The learner after an iteration, if it went well, else as it was before; its weights are finite in both cases."""
-    kept = jax.tree.map(lambda new, old: jax.lax.select(well, new, old), after, before)
-    finite = jax.tree.map(lambda new, old: jnp.where(jnp.isfinite(new), new, old), kept.params, before.params)
-    return kept._replace(params=finite)
+    weights = jax.tree.map(lambda new, old: jnp.where(well & jnp.isfinite(new), new, old), after.params, before.params)
+    after, before = after._replace(params=()), before._replace(params=())
+    rest = jax.tree.map(lambda new, old: jax.lax.select(well, new, old), after, before)
+    return rest._replace(params=weights)
 
 
 def stuck(obs: Observation) -> list[Array]:
