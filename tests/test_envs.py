@@ -25,7 +25,7 @@ from rollax.types import Box, Decision, Observation
 
 
 def play(made, num_envs, steps, seed=0):
-    """A rollout of action 0, the last batch, and the episodes' sums for each step."""
+    """A rollout of action 0, the last batch, and the sums of the episodes that ended in each step."""
     action = jnp.zeros((num_envs, made.players) if made.players else num_envs, jnp.int32)
 
     def step(envs, key):
@@ -34,7 +34,7 @@ def play(made, num_envs, steps, seed=0):
 
     envs = reset_envs(made, jax.random.key(seed), num_envs)
     envs, (rollout, episodes) = jax.lax.scan(step, envs, jax.random.split(jax.random.key(seed + 1), steps))
-    return envs, rollout, episodes
+    return envs, rollout, jax.tree.map(lambda each: jnp.sum(each, axis=1), episodes)
 
 
 @pytest.mark.parametrize("truncates", [False, True])

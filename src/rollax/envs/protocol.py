@@ -175,11 +175,16 @@ class Envs(NamedTuple):
 
 
 class Episodes(NamedTuple):
-    """Sums over the episodes that just ended: `[...]` as the flags that they come from."""
+    """The episodes that ended in a step, `[B]`, or sums of several: 0 where none has."""
 
     count: Array
     return_sum: Array
     length_sum: Array
+
+    @classmethod
+    def none(cls, num_envs: int) -> Episodes:
+        """Before the first step."""
+        return cls(*jnp.zeros((3, num_envs), jnp.float32))
 
 
 def reset_envs(task: Task, key: Key, num_envs: int, carry: Carry = ()) -> Envs:
@@ -247,9 +252,9 @@ def advance(
     total = envs.episode_return + of_all_players(jnp.sum, step.reward)
     length = envs.episode_length + 1
     episodes = Episodes(
-        count=jnp.sum(ended, dtype=jnp.float32),
-        return_sum=jnp.sum(jnp.where(ended, total, 0.0)),
-        length_sum=jnp.sum(jnp.where(ended, length, 0), dtype=jnp.float32),
+        count=ended.astype(jnp.float32),
+        return_sum=jnp.where(ended, total, 0.0),
+        length_sum=jnp.where(ended, length, 0).astype(jnp.float32),
     )
     sums = jnp.where(ended, 0.0, total), jnp.where(ended, 0, length)
     envs = Envs(step.state, step.obs, decision.carry, *sums)

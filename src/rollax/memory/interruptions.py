@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from rollax.memory.frames import blank_frames, newest
-from rollax.memory.rows import RUNNING, STOPPED, RingState, Row, look_up, pack, unpack
+from rollax.memory.rows import RUNNING, STOPPED, RingState, Row, look_up, overwrite, pack, unpack
 from rollax.types import Array, EnvSpec, Observation
 
 
@@ -26,7 +26,7 @@ def add_fillers(state: RingState, obs: Observation, spec: EnvSpec) -> RingState:
     def put(store: Array, values: Array) -> Array:
         there = jax.lax.dynamic_slice_in_dim(store, row, length, axis=1)
         new = jnp.where(again, there, values.astype(store.dtype))
-        return jax.lax.dynamic_update_slice_in_dim(store, new, row, axis=1)
+        return overwrite(store, new, row)
 
     before = unpack(state.steps[:, last])
     stopped = before._replace(ending=jnp.where(before.ending == RUNNING, STOPPED, before.ending))

@@ -29,6 +29,7 @@ from rollax.memory.rows import (
     expand,
     look_up,
     of_last,
+    overwrite,
     pack,
     unpack,
 )
@@ -94,7 +95,7 @@ class Ring:
 
         def put(store: Array, values: Array, place: Array) -> Array:
             values = jnp.swapaxes(values, 0, 1).astype(store.dtype)
-            return jax.lax.dynamic_update_slice_in_dim(store, values, place, axis=1)
+            return overwrite(store, values, place)
 
         def put_last(store: Array, values: Array) -> Array:
             if self.block == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -52,6 +53,32 @@ def unpack(steps: Array) -> Row:
 def look_up(store: Array, env: Array, place: Array) -> Array:
     """`store[env, place]`, without the clamping that guards against indices that cannot occur here."""
     return store.at[env, place].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
+def overwrite(store: Array, values: Array, place: Array, axis: int = 1) -> Array:
+    """The store with these values from a place on along that axis, in place where the store is not used again.
+
+    For members that share the place as well: JAX would make that a scatter, with a dozen small operations before it
+    that look whether each index is inside.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def write(store: Array, values: Array, place: Array) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(store, values, place, axis=axis)
+
+    @write.def_vmap
+    def _write_all(size: int, batched: list[bool], store: Array, values: Array, place: Array) -> tuple[Array, bool]:
+        if batched[2]:
+            axes = tuple(0 if flag else None for flag in batched)
+            one = functools.partial(jax.lax.dynamic_update_slice_in_dim, axis=axis)
+            return jax.vmap(one, axes, axis_size=size)(store, values, place), True
+        store, values = (
+            leaf if flag else jnp.broadcast_to(leaf, (size, *leaf.shape))
+            for leaf, flag in zip((store, values), batched, strict=False)
+        )
+        return overwrite(store, values, place, axis + 1), True
+
+    return write(store, values, place)
 
 
 def of_last(window: Array, length: Array) -> Array:

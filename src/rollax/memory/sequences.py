@@ -19,7 +19,7 @@ from rollax.memory import sum_tree
 from rollax.memory.prioritized import reweighted
 from rollax.memory.replay import Buffer, Replay, Request, Sample
 from rollax.memory.ring import Ring
-from rollax.memory.rows import STOPPED, TERMINATED, TRUNCATED, RingState, look_up, unpack
+from rollax.memory.rows import STOPPED, TERMINATED, TRUNCATED, RingState, look_up, overwrite, unpack
 from rollax.memory.sum_tree import SumTree
 from rollax.networks.recurrence import entered
 from rollax.rules.targets import n_step
@@ -153,7 +153,7 @@ class SequenceBuffer(Buffer):
             values = jnp.swapaxes(values, 0, 1)
             old = jax.lax.dynamic_slice_in_dim(store, slot, values.shape[1], axis=1)
             values = jnp.where(time % stride == 0, values, old)  # else no sequence begins in this rollout
-            return jax.lax.dynamic_update_slice_in_dim(store, values, slot, axis=1)
+            return overwrite(store, values, slot)
 
         carries = jax.tree.map(put, state.carries, cleared)
         return SequenceState(self.ring.write(state.ring, rollout), carries, self.with_new(state), state.largest)

@@ -150,7 +150,7 @@ def called(equation: Any) -> Any:
     """The function that an equation calls once, as if it were written there; None of any other equation."""
     if equation.primitive.name in LOOPS or equation.primitive.name in ("cond", "shard_map", "pure_callback"):
         return None
-    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call"):
         inner = equation.params.get(name)
         body = getattr(inner, "jaxpr", inner)
         if body is not None and len(body.invars) == len(equation.invars) and not body.constvars:

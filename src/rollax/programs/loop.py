@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from rollax.agents.base import Agent, AgentDecider, Learner, Memory
-from rollax.envs.protocol import Envs, play_envs
+from rollax.envs.protocol import Envs, Episodes, play_envs
 from rollax.programs import streams
+from rollax.programs.bundles import scan_bundled
 from rollax.tracing import LEARNING, REMEMBERING, max_over, own_key, phase, sum_over
 from rollax.types import Array, Key, Metrics, Observation, Transition
 
@@ -115,11 +116,12 @@ class Loop:
         """A rollout `[T, B, ...]`, and the count, returns and lengths of the episodes that ended in it."""
         decider = AgentDecider(self.agent, learner, explore=True).in_a_loop()
 
-        def step(envs: Envs, keys: Key):
-            envs, transition, episodes = play_envs(self.task, envs, decider, keys)
-            return envs, (transition, episodes)
+        def step(carry: tuple[Envs, Episodes], keys: Key) -> tuple[tuple[Envs, Episodes], Transition]:
+            envs, transition, episodes = play_envs(self.task, carry[0], decider, keys)
+            return (envs, jax.tree.map(jnp.add, carry[1], episodes)), transition
 
-        envs, (rollout, episodes) = jax.lax.scan(step, envs, self.step_keys(key))
+        begun = (envs, Episodes.none(len(envs.episode_length)))
+        (envs, episodes), rollout = scan_bundled(step, begun, self.step_keys(key))
         return envs, rollout, tuple(jnp.sum(total) for total in episodes)
 
     def examine(self, state: TrainState, learner: Learner, rollout: Transition, metrics: Metrics) -> Health:
