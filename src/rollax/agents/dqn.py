@@ -227,7 +227,7 @@ class DQN(QLearner):
 
     def step_keys(self, key: Key) -> StepKeys:
         """The keys `[updates]` of an iteration's gradient steps."""
-        pairs = jax.vmap(jax.random.split)(jax.random.split(key, self.updates))
+        pairs = jax.random.split(key, (self.updates, 2))
         return StepKeys(pairs[:, 0], pairs[:, 1])
 
     def step(
