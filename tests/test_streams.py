@@ -135,7 +135,7 @@ def test_the_learning_rate_with_actors_falls_with_environment_steps():
     grads = jax.tree.map(jnp.ones_like, learner.params)
     for steps, count, rate in ((0, 0, 0.01), (0, 10**6, 0.01), (500, 0, 0.0055), (5_000, 0, 0.001)):
         there = learner._replace(gradient_steps=jnp.int32(count))
-        params, _ = running.agent.descend(there, grads, jnp.float32(steps))
+        params = running.agent.descend(there, grads, jnp.float32(steps)).params
         moved = optax.global_norm(jax.tree.map(lambda new, old: (new - old).ravel()[:1], params, there.params))
         assert float(moved) == pytest.approx(rate * np.sqrt(len(jax.tree.leaves(grads))), rel=1e-2)
     running.before = 660

@@ -41,6 +41,11 @@ def max_over(spec: EnvSpec, tree: Any) -> Any:
     return jax.lax.pmax(tree, DATA) if spec.shards > 1 else tree
 
 
+def min_over(spec: EnvSpec, tree: Any) -> Any:
+    """The smallest that any shard has."""
+    return jax.lax.pmin(tree, DATA) if spec.shards > 1 else tree
+
+
 def sum_over(spec: EnvSpec, tree: Any) -> Any:
     """The sum of what all shards have."""
     return jax.lax.psum(tree, DATA) if spec.shards > 1 else tree

@@ -26,6 +26,8 @@ class Plan(NamedTuple):
 
 def scan_bundled(step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any) -> tuple[Any, Any]:
     """`jax.lax.scan` to the same results, whose loop writes small leaves of the same shape together."""
+    if len(jax.tree.leaves(xs)[0]) == 1:  # no loop, so there is nothing to gain
+        return jax.lax.scan(step, carry, xs)
     plans: list[Plan] = []
 
     def bundling(carry: Any, x: Any) -> tuple[Any, list[Array]]:

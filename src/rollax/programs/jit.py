@@ -126,16 +126,13 @@ class JitProgram(Program):
         members, columns = state.window.shape
         iterate = self.over_members(lambda one: self.loop.iteration(one, learn=learn), state)
 
-        def step(carry: tuple[TrainState, Array], _: Any) -> tuple[tuple[TrainState, Array], None]:
+        def body(carry: tuple[TrainState, Array]) -> tuple[TrainState, Array]:
             state, rows = carry
-            row = state.iteration // log_iterations - first_row
-            state = iterate(state)
+            row = state.iteration // log_iterations - first_row  # a block lies in one window
+            state, _ = jax.lax.scan(lambda state, _: (iterate(state), None), state, length=self.block)
             rows = jax.lax.dynamic_update_slice_in_dim(rows, state.window[:, None], row, axis=1)
             ended = state.iteration % log_iterations == 0
-            return (state._replace(window=jnp.where(ended, 0.0, state.window)), rows), None
-
-        def body(carry: tuple[TrainState, Array]) -> tuple[TrainState, Array]:
-            return jax.lax.scan(step, carry, length=self.block)[0]
+            return state._replace(window=jnp.where(ended, 0.0, state.window)), rows
 
         rows = jnp.zeros((members, LOG_ROWS, columns), jnp.float32)
         return jax.lax.while_loop(lambda carry: carry[0].iteration < stop, body, (state, rows))
