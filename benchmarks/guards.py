@@ -44,7 +44,7 @@ def side(name: str, *, guarded: bool) -> Any:
     if not guarded:
         Loop.examine, loop.last_well = unexamined, unguarded  # ty: ignore[invalid-assignment]
     try:
-        return ready(agent, seeds, preset="auto", devices=1, steps=10**9, **settings)[0]
+        return ready(agent, seeds, preset="auto", devices=1, steps=2**30, **settings)[0]
     finally:
         Loop.examine, loop.last_well = examine, last_well
 

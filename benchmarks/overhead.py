@@ -36,21 +36,27 @@ def library(seeds: int, work: Work, **more: Any):
         hidden=work.hidden,
         capacity=work.capacity,
         warm_up_steps=WARM_UP * work.num_envs,
-        log_steps=work.num_envs * 2**20,  # one window for all
+        **in_blocks(work.num_envs),
         **more,
     )
 
 
-def ready(agent: str, seeds: int, preset: str = "none", **settings: Any):
+def in_blocks(steps: int) -> dict[str, int]:
+    """One row and one evaluation, far away, so that the inner loop is as long as may be; of steps an iteration."""
+    return dict.fromkeys(("steps", "log_steps", "eval_steps"), steps * 2**18)
+
+
+def ready(agent: str, seeds: int, **settings: Any):
     """The same for any agent, without a preset unless one is named."""
-    plan = make_plan(make_experiment(agent, preset=preset, seeds=seeds, **settings))
+    plan = make_plan(make_experiment(agent, seeds=seeds, **{"preset": "none", **settings}))
     running = plan.program.compile(plan.keys, plan.hparams)
     state, _ = running.begin(plan.keys, plan.hparams)
-    reached = max(1, plan.schedule.warm_up)
+    reached = max(plan.program.block, plan.schedule.warm_up)
     state = running.advance_to(state, reached).state
 
     def run(iterations: int) -> None:
         nonlocal state, reached
+        assert iterations % plan.program.block == 0
         reached += iterations
         state = running.advance_to(state, reached).state
 
@@ -95,7 +101,7 @@ def main() -> None:
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}")
     print(f"{'seeds':>5} {'program':>10} {'us/iteration':>13} {'compile s':>10} {'ratio to bare':>14}")
     longer = 1 if jax.default_backend() == "cpu" else 20  # calls that last: each one's own cost is not what is asked
-    for seeds, iterations in ((1, 400 * longer), (10, 60 * longer)):
+    for seeds, iterations in ((1, 400 * longer), (10, 64 * longer)):
         ours, ours_compile = library(seeds, MANY)
         yardstick, bare_compile = bare(seeds)
         times = in_turns({"bare": yardstick, "rollax": ours}, iterations, rounds)
@@ -104,7 +110,7 @@ def main() -> None:
         print(f"{seeds:5d} {'rollax':>10} {np.median(times['rollax']):13.0f} {ours_compile:10.1f} {ratio:14.2f}")
     for seeds in (1, 10):
         run, _ = library(seeds, FEW._replace(double=True))
-        times = in_turns({"rollax": run}, 1_000, rounds)["rollax"]
+        times = in_turns({"rollax": run}, 1_024, rounds)["rollax"]
         rate = seeds * 10 / np.median(times) * 1e6
         print(
             f"{seeds} seeds, 10 environments, batch 128, network 120-84, one update for 10 steps: {rate:,.0f} steps/s"

@@ -24,7 +24,7 @@ import jax
 import numpy as np
 from bare_loop import FEW, make_bare_loop
 from bare_ppo import EPOCHS, HIDDEN, LEARNING_RATE, LENGTH, MINIBATCHES, NUM_ENVS, TOTAL_STEPS, make_bare_ppo
-from overhead import bare, in_turns, library, ready
+from overhead import bare, in_blocks, in_turns, library, ready
 
 Side = tuple[Callable[[int], None], float]  # runs so many iterations; the seconds that it took to compile
 PQN = {"num_envs": 16, "num_steps": 128, "num_epochs": 5, "num_minibatches": 16}
@@ -36,6 +36,7 @@ class Contest(NamedTuple):
     peer: str
     steps: int  # environment steps of an iteration
     iterations: int  # of one measurement, for one seed on a CPU
+    on_gpu: int  # likewise, for any number of seeds on a GPU: a multiple of every inner loop's length
     theirs: Callable[[int, int, str], Side]  # of seeds, iterations and the Python that has rejax
     ours: Callable[[int], Side]  # of seeds
 
@@ -54,7 +55,7 @@ def our_ppo(seeds: int) -> Side:
         learning_rate_steps=float(TOTAL_STEPS),
         max_grad_norm=0.5,
         clip_values=True,
-        log_steps=NUM_ENVS * LENGTH * 2**18,  # one window for all
+        **in_blocks(NUM_ENVS * LENGTH),
     )
 
 
@@ -72,7 +73,7 @@ def our_pqn(seeds: int) -> Side:
         minibatches=PQN["num_minibatches"],
         hidden=(64, 64),
         optimizer="adam",
-        log_steps=PQN["num_envs"] * PQN["num_steps"] * 2**18,
+        **in_blocks(PQN["num_envs"] * PQN["num_steps"]),
     )
 
 
@@ -99,18 +100,19 @@ def rejax(seeds: int, iterations: int, python: str) -> Side:
 
 
 CONTESTS = {
-    "ppo": Contest("hand-written", NUM_ENVS * LENGTH, 150, lambda seeds, *_: bare(seeds, make_bare_ppo), our_ppo),
+    "ppo": Contest("hand-written", NUM_ENVS * LENGTH, 150, 192, lambda seeds, *_: bare(seeds, make_bare_ppo), our_ppo),
     "dqn": Contest(
-        "hand-written", FEW.num_envs, 3_000, lambda seeds, *_: bare(seeds, lambda: make_bare_loop(FEW)), our_dqn
+        "hand-written", FEW.num_envs, 3_000, 6_400, lambda seeds, *_: bare(seeds, lambda: make_bare_loop(FEW)), our_dqn
     ),
-    "pqn": Contest("rejax", PQN["num_envs"] * PQN["num_steps"], 40, rejax, our_pqn),
+    "pqn": Contest("rejax", PQN["num_envs"] * PQN["num_steps"], 40, 64, rejax, our_pqn),
 }
 
 
 def measured(name: str, seeds: int, rounds: int, python: str) -> dict[str, Any]:
     """A row of the table: both sides' medians, and the ratio of rounds in which both ran in turn."""
     contest = CONTESTS[name]
-    iterations = max(1, contest.iterations // max(1, seeds // 2)) if jax.default_backend() == "cpu" else 400
+    on_cpu = jax.default_backend() == "cpu"
+    iterations = max(1, contest.iterations // max(1, seeds // 2)) if on_cpu else contest.on_gpu
     theirs, their_compile = contest.theirs(seeds, iterations, python)
     ours, our_compile = contest.ours(seeds)
     times = in_turns({"peer": theirs, "rollax": ours}, iterations, rounds)
