@@ -263,14 +263,11 @@ def test_a_support_must_rise():
     assert CategoricalHead().problems() == []
 
 
-@pytest.mark.parametrize("shape", [(64, 2), (64, 1), (8, 64), (5, 5)])
-def test_orthogonal_weights_are_jaxs_and_made_one_member_at_a_time(shape):
-    """A batch of factorizations can hang on two cores, so there must be none in a population's program."""
+@pytest.mark.parametrize("shape", [(64, 2), (64, 1), (8, 64), (5, 5), (64, 64)])
+def test_orthogonal_weights_are_jaxs_and_need_no_other_library(shape):
+    """LAPACK's QR, in a population's program, can hang on two cores, and in a program that was loaded it crashes."""
     keys, begin = jax.random.split(jax.random.key(0), 6), orthogonal(0.5)
-    many = jax.vmap(lambda key: begin(key, shape))(keys)
-    for key, one in zip(keys, many, strict=True):
-        np.testing.assert_array_equal(one, jax.nn.initializers.orthogonal(0.5)(key, shape))
-    text = jax.jit(jax.vmap(lambda key: begin(key, shape))).lower(keys).as_text()
-    calls = [line for line in text.splitlines() if "geqrf" in line and "custom_call" in line]
-    assert calls
-    assert all(f"tensor<{max(shape)}x{min(shape)}xf32>" in line for line in calls)
+    compiled = jax.jit(jax.vmap(lambda key: begin(key, shape))).lower(keys).compile()
+    assert "custom_call_target" not in compiled.as_text()
+    for key, one in zip(keys, compiled(keys), strict=True):
+        np.testing.assert_allclose(one, jax.nn.initializers.orthogonal(0.5)(key, shape), atol=2e-6)

@@ -16,25 +16,24 @@ from rollax.types import Array, Key, Params
 def orthogonal(scale: float) -> Callable[..., Array]:
     """Initial weights `[rows, columns]`: orthonormal along the longer side, times the scale.
 
-    The same numbers as those of `jax.nn.initializers.orthogonal`, and for a population member by member: on two cores
-    LAPACK hangs in batches of matrices (jaxlib 0.10.2), because it waits for threads that do the same.
+    Those of `jax.nn.initializers.orthogonal` to rounding, by Gram and Schmidt's way and not by LAPACK's QR: that hangs
+    in a batch of members on two cores (jaxlib 0.10.2), and crashes in a program that was compiled by another process.
     """
 
     def values(key: Key, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
         rows, columns = shape
         drawn = jax.random.normal(key, (max(shape), min(shape)), dtype)
-        basis, turned = one_by_one(drawn)
-        diagonal = jnp.diagonal(turned)
-        basis = basis * (diagonal / jnp.abs(diagonal))
+
+        def add(index: Array, basis: Array) -> Array:
+            column = drawn[:, index]
+            for _ in range(2):  # once leaves rounding errors of nearly parallel columns, twice does not
+                column = column - basis @ (basis.T @ column)
+            return basis.at[:, index].set(column / jnp.linalg.norm(column))
+
+        basis = jax.lax.fori_loop(0, min(shape), add, jnp.zeros_like(drawn))
         return scale * (basis if rows >= columns else basis.T)
 
     return values
-
-
-@jax.custom_batching.sequential_vmap
-def one_by_one(matrix: Array) -> tuple[Array, Array]:
-    """Its QR factorization; a batch's one after the other."""
-    return tuple(jnp.linalg.qr(matrix))
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from rollax.programs.machine import versions
 from rollax.settings import cache_folder, is_own, source_of
 
 MOST = 64  # runs whose programs are kept
+FOREIGN = "custom_call_target"  # in the text of a program that calls what is not compiled with it
 LOOKING = {"log_steps", "eval_steps", "checkpoint_seconds", "keep_checkpoints", "chunk_seconds", "log_to"}  # on
 _found = threading.local()  # whether what this thread compiled was in JAX's own cache
 DIGEST = hashlib.sha256().digest_size
@@ -74,9 +75,15 @@ class Shelf:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def keep(self, name: str, compiled: Any) -> None:
-        """Writes a program down, where that is possible."""
+        """Writes a program down, where that is possible.
+
+        Not one that calls other libraries, such as LAPACK: JAX makes them ready when it compiles such a program, and a
+        process that only loads it would jump to nowhere.
+        """
         assert self.folder is not None
         with suppress(Exception):
+            if FOREIGN in compiled.as_text():
+                return
             program, _, _ = serialize_executable.serialize(compiled)
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             unfinished = self.folder / f".{name}.{os.getpid()}"
