@@ -412,6 +412,22 @@ def test_a_memory_chain_has_a_length_and_velocities_are_hidden():
     assert hidden.truncation_interval == whole.truncation_interval == 500
 
 
+def test_breakout_without_a_trail_is_breakout_otherwise():
+    hidden: Any = registry.make("TraillessBreakout-v0")
+    whole: Any = registry.make("Breakout-MinAtar")
+    assert (hidden.truncation_interval, hidden.num_actions) == (whole.truncation_interval, whole.num_actions)
+    assert hidden.observation.features == jax.ShapeDtypeStruct((10, 10, 3), bool)
+    (obs, state), (shown, again) = (one.reset(jax.random.key(3)) for one in (hidden, whole))
+    channels = jnp.array([0, 1, 3])
+    for number in range(40):
+        np.testing.assert_array_equal(obs.features, shown.features[..., channels])
+        key, action = jax.random.key(number), jnp.int32(number % 3)
+        left, right = hidden.step(key, state, action), whole.step(key, again, action)
+        np.testing.assert_array_equal(left.next_obs.features, right.next_obs.features[..., channels])
+        assert (left.reward, left.terminated, left.truncated) == (right.reward, right.terminated, right.truncated)
+        obs, state, shown, again = left.obs, left.state, right.obs, right.state
+
+
 def test_the_last_action_and_reward_do_not_leak_over_an_episode():
     made: Any = ViewConfig(observe_last=True).of(task(Counter(episode_length=3)), "counter")
     obs, state = made.reset(jax.random.key(0))

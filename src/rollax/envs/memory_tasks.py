@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,8 @@ from rollax.types import Array, Key
 
 POSITIONS = np.array([0, 2])  # in CartPole's observation; the others are velocities
 TIME_LIMIT = 500  # of CartPole
+WITHOUT_TRAIL = np.array([0, 1, 3])  # of Breakout's channels: paddle, ball, trail, bricks
+BREAKOUT_LIMIT = 1_000  # steps
 
 
 class RepeatState(NamedTuple):
@@ -64,26 +67,54 @@ class RepeatFirst(EnvConfig):
 
 
 @dataclass(frozen=True)
-class PositionOnlyCartPole(EnvConfig):
-    """CartPole-v1 that shows where cart and pole are, and not how fast they move."""
+class Partial(EnvConfig):
+    """An environment of gymnax's of which only a part of each observation is shown."""
 
-    num_actions = 2
-    truncation_interval = TIME_LIMIT
+    game: ClassVar[str]
 
     @cached_property
     def whole(self) -> tuple[Any, Any]:
-        """CartPole-v1 and its parameters."""
-        return gymnax.make("CartPole-v1")
+        """The environment and its parameters."""
+        with jax.ensure_compile_time_eval():  # some hold arrays, and whoever asks first may be tracing
+            return gymnax.make(self.game)
+
+    @abstractmethod
+    def part(self, obs: Array) -> Array:
+        """What is shown of an observation."""
 
     def reset(self, key: Key, params: Any) -> tuple[Array, Any]:
         env, known = self.whole
         obs, state = env.reset(key, known)
-        return obs[POSITIONS], state
+        return self.part(obs), state
 
     def step(self, key: Key, state: Any, action: Array, params: Any) -> tuple[Array, Any, Array, Array, Array, dict]:
         env, known = self.whole
         obs, state, *rest, info = env.step(key, state, action, known)
-        return obs[POSITIONS], state, *rest, {"final_observation": info["final_observation"][POSITIONS]}
+        return self.part(obs), state, *rest, {"final_observation": self.part(info["final_observation"])}
+
+
+@dataclass(frozen=True)
+class PositionOnlyCartPole(Partial):
+    """CartPole-v1 that shows where cart and pole are, and not how fast they move."""
+
+    game = "CartPole-v1"
+    num_actions = 2
+    truncation_interval = TIME_LIMIT
+
+    def part(self, obs: Array) -> Array:
+        return obs[POSITIONS]
+
+
+@dataclass(frozen=True)
+class TraillessBreakout(Partial):
+    """MinAtar's Breakout without the channel that shows where the ball was: which way it flies must be remembered."""
+
+    game = "Breakout-MinAtar"
+    num_actions = 3
+    truncation_interval = BREAKOUT_LIMIT
+
+    def part(self, obs: Array) -> Array:
+        return obs[..., WITHOUT_TRAIL].astype(bool)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from rollax.envs import gymnax
 from rollax.errors import ConfigError, installed
 from rollax.settings import is_own
 
-OWN = ("HackMatrix-v0", "TreasureHunt-v0", "RepeatFirst-v0", "PositionOnlyCartPole-v0")
+OWN = ("HackMatrix-v0", "TreasureHunt-v0", "RepeatFirst-v0", "PositionOnlyCartPole-v0", "TraillessBreakout-v0")
 ATARI, GYMNASIUM = "ALE/", "gymnasium:"  # how the names of those outside JAX begin
 # These games have no mode for one player.
 _TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}

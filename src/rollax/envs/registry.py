@@ -13,7 +13,7 @@ from rollax.envs import gymnax as gymnax_envs
 from rollax.envs.adapters import to_task
 from rollax.envs.hackmatrix import HackMatrix
 from rollax.envs.host import HostTask
-from rollax.envs.memory_tasks import MemoryChain, PositionOnlyCartPole, RepeatFirst
+from rollax.envs.memory_tasks import MemoryChain, PositionOnlyCartPole, RepeatFirst, TraillessBreakout
 from rollax.envs.protocol import EnvConfig, Task
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.envs.views import ViewConfig
@@ -22,7 +22,9 @@ from rollax.types import Box
 
 # Our own, by name: dataclasses whose fields are what can be chosen of a world.
 OWN: dict[str, Callable[[], Any]] = {
-    **dict(zip(names.OWN, (HackMatrix, TreasureHunt, RepeatFirst, PositionOnlyCartPole), strict=True)),
+    **dict(
+        zip(names.OWN, (HackMatrix, TreasureHunt, RepeatFirst, PositionOnlyCartPole, TraillessBreakout), strict=True)
+    ),
     "MemoryChain-bsuite": MemoryChain,  # gymnax's, with its length to choose
 }
 # Outside JAX, by the beginnings of their names: dataclasses that make a `HostTask` of a name.

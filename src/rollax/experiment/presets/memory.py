@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rollax.experiment.presets.preset import TWO_CORES, Preset, Values, falling_epsilon, falling_rate, rollouts
+from rollax.experiment.presets import minatar
+from rollax.experiment.presets.preset import H200, TWO_CORES, Preset, Values, falling_epsilon, falling_rate, rollouts
 
 NETWORK: Values = {"recurrence": "gru", "hidden": (64,), "units": 64}
 # A rollout is longer than what must be remembered: gradients go back to its beginning and no further.
@@ -61,7 +62,9 @@ R2D2_CHAIN: Values = {
     **falling_rate(0.001, 262_144.0),
     **falling_epsilon(65_536.0, end=0.02),
 }
+BREAKOUT: Values = minatar.PQN | {"recurrence": "gru", "units": 128, "minibatches": 16}
 PRESETS: dict[str, Preset] = {
+    "pqn/TraillessBreakout-v0": Preset(BREAKOUT, "95 to 104 on five seeds; 13 to 21 without a memory", H200),
     "r2d2/RepeatFirst-v0": Preset(R2D2_SYMBOLS, "0.997 to 1.0 on ten seeds", TWO_CORES),
     "r2d2/MemoryChain-bsuite": Preset(R2D2_CHAIN, "1.0 on each of ten seeds, memory_length=64", TWO_CORES),
     "pqn/MemoryChain-bsuite": Preset(PQN_CHAIN, "1.0 on each of ten seeds, memory_length=64 and 100", TWO_CORES),
@@ -77,4 +80,4 @@ PRESETS: dict[str, Preset] = {
     "pqn/RepeatFirst-v0": Preset(SYMBOLS | falling_epsilon(100_000.0, end=0.02), "1.0 on each of ten seeds", TWO_CORES),
     "ppo/RepeatFirst-v0": Preset(SYMBOLS, "1.0 on each of ten seeds", TWO_CORES),
 }
-ENVIRONMENTS: dict[str, Values] = {}
+ENVIRONMENTS: dict[str, Values] = {"TraillessBreakout-v0": minatar.ENVIRONMENTS["Breakout-MinAtar"]}
