@@ -87,7 +87,8 @@ class DoubleDQN:
         envs, transition, episodes = step_envs(self.task, state.envs, Decision(action), env_key)
         # A replay takes rollouts [T, B, ...]; this one has a single step.
         replay = self.buffer.add(state.replay, jax.tree.map(lambda leaf: leaf[None], transition))
-        return state._replace(replay=replay, envs=envs), jnp.stack([episodes.count, episodes.return_sum])
+        ended = jnp.stack([jnp.sum(episodes.count), jnp.sum(episodes.return_sum)])
+        return state._replace(replay=replay, envs=envs), ended
 
     def loss(self, params: Params, target: Params, batch: Batch) -> Array:
         """How far predictions are from what the next states say."""

@@ -55,7 +55,8 @@ def test_an_environment_outside_learns_the_same_as_inside(name, truncates, inter
     inside, inside_rows = jax.jit(lambda state: program.repeat(state, jnp.int32(warm_up + 5), LOG, learn=True))(inside)
     for ours, theirs in zip(*map(jax.tree.leaves, (outside.learner.params, inside.learner.params)), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(rows[:, 0], inside_rows[:, 0], rtol=1e-3, atol=1e-4)
+    # The means of a few policies' differences, such as the KL, magnify how the two programs round.
+    np.testing.assert_allclose(rows[:, 0], inside_rows[:, 0], rtol=3e-3, atol=1e-4)
     assert rows[0, 0, 0] > 0, "episodes have ended"
 
 

@@ -147,7 +147,18 @@ def test_a_run_without_scores_stands_beside_one_with(runs, tmp_path):
 def test_pictures_of_every_kind(runs, tmp_path):
     paths = plot_figures(sorted(runs.iterdir()), [], tmp_path, "svg")
     names = {path.stem for path in paths}
-    assert {"returns", "smoothed", "evaluations", "success", "lengths", "loss", "epsilon", "iqm", "profile"} == names
+    assert {
+        "returns",
+        "smoothed",
+        "evaluations",
+        "success",
+        "lengths",
+        "loss",
+        "grad_norm",
+        "epsilon",
+        "iqm",
+        "profile",
+    } == names
     assert all(path.read_text().startswith("<?xml") for path in paths)
     with pytest.raises(ConfigError, match="figures='los' is no figure of these runs; did you mean loss"):
         plot_figures(sorted(runs.iterdir()), ["los"], tmp_path)
