@@ -77,15 +77,12 @@ def our_pqn(seeds: int) -> Side:
     )
 
 
-def rejax(seeds: int, iterations: int, python: str) -> Side:
-    """Rejax's PQN in its own process: a run of that many iterations, whatever it is asked for afterwards."""
-    script, steps = Path(__file__).parent / "rejax_side.py", iterations * PQN["num_envs"] * PQN["num_steps"]
-    process = subprocess.Popen(
-        [python, str(script), str(seeds), str(steps), json.dumps(PQN)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def in_a_process(command: list[str]) -> Side:
+    """A side with a Python of its own: it prints how long it compiled, and trains once for each line that it reads.
+
+    How many iterations that are it knows from its command, whatever it is asked for afterwards.
+    """
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     asked, answers = process.stdin, process.stdout
     assert asked is not None
     assert answers is not None
@@ -97,6 +94,12 @@ def rejax(seeds: int, iterations: int, python: str) -> Side:
         answers.readline()
 
     return run, seconds
+
+
+def rejax(seeds: int, iterations: int, python: str) -> Side:
+    """Rejax's PQN."""
+    script, steps = Path(__file__).parent / "rejax_side.py", iterations * PQN["num_envs"] * PQN["num_steps"]
+    return in_a_process([python, str(script), str(seeds), str(steps), json.dumps(PQN)])
 
 
 CONTESTS = {
