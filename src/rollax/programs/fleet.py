@@ -227,7 +227,7 @@ class ActorsRunning(Running):
     def lessons(self, learner: Any, samples: Sample, key: Any, env_steps: Any) -> tuple[Any, Any, Any, Any]:
         """Gradient steps with samples `[count, batch, ...]`: the learner, priorities and metrics of each.
 
-        At last what is wrong with them, as in `Health`; the learner is then as it was before.
+        At last what is wrong with them, as in `Health`; the learner's weights are then as they were before.
         """
 
         def update(learner: Any, own: tuple[Sample, Any]) -> tuple[Any, tuple]:

@@ -27,7 +27,7 @@ TELLING = {"loss": "loss", "grad_norm": "gradients"}  # metrics that are watched
 class Health(NamedTuple):
     """What went wrong first with a member: a number that is not finite, or a state without a legal action.
 
-    Its learner stays as it was before.
+    The weights that act stay as they were before.
     """
 
     cause: Array  # 0 while all is well, else 1 + an index into `Loop.watched(...)`
@@ -160,13 +160,20 @@ class Loop:
 def first_not_finite(tensors: list[Array]) -> Array:
     """The number of the first tensor that has a number which is not finite; their count if there is none.
 
-    All small tensors are looked at in one reduction, as rows of one array: each of its own would take as long.
+    Every reduction takes about as long, however small it is.  So tensors of one shape, and of shapes that it begins
+    with, are looked at place by place, and all small ones together, as rows of one array.
     """
     found = [jnp.where(exponent(tensor) == NO_NUMBER, index, len(tensors)) for index, tensor in enumerate(tensors)]
-    small = [jnp.ravel(numbers) for numbers in found if numbers.size <= SMALL]
-    rows = [jnp.pad(numbers, (0, -numbers.size % ROW), constant_values=len(tensors)) for numbers in small]
-    firsts = [jnp.min(numbers) for numbers in found if numbers.size > SMALL]
-    if rows:
+    firsts = [jnp.reshape(numbers, ()) for numbers in found if numbers.size == 1]
+    places: dict[tuple[int, ...], Array] = {}  # by shape
+    for numbers in sorted((numbers for numbers in found if numbers.size > 1), key=lambda numbers: -numbers.ndim):
+        like = next((shape for shape in places if shape[: numbers.ndim] == numbers.shape), numbers.shape)
+        spread = numbers.reshape(*numbers.shape, *(1,) * (len(like) - numbers.ndim))
+        places[like] = jnp.minimum(places[like], spread) if like in places else numbers
+    small = [jnp.ravel(numbers) for numbers in places.values() if numbers.size <= SMALL]
+    firsts += [jnp.min(numbers) for numbers in places.values() if numbers.size > SMALL or len(small) == 1]
+    if len(small) > 1:
+        rows = [jnp.pad(numbers, (0, -numbers.size % ROW), constant_values=len(tensors)) for numbers in small]
         firsts.append(jnp.min(jnp.concatenate(rows).reshape(-1, ROW)))
     return functools.reduce(jnp.minimum, firsts)
 
@@ -182,11 +189,12 @@ def exponent(numbers: Array) -> Array:
 
 
 def last_well(well: Array, after: Learner, before: Learner) -> Learner:
-    """The learner after an iteration, if it went well, else as it was before; its weights are finite in both cases."""
+    """The learner after an iteration; if that did not go well, its weights are as before.  They are always finite.
+
+    What only learning reads is not held back: with that, a CPU would copy the whole learner in every iteration.
+    """
     weights = jax.tree.map(lambda new, old: jnp.where(well & jnp.isfinite(new), new, old), after.params, before.params)
-    after, before = after._replace(params=()), before._replace(params=())
-    rest = jax.tree.map(lambda new, old: jax.lax.select(well, new, old), after, before)
-    return rest._replace(params=weights)
+    return after._replace(params=weights)
 
 
 def stuck(obs: Observation) -> list[Array]:
