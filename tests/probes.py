@@ -37,7 +37,7 @@ class Probe:
 
     def step(self, key, state, action, params):
         reward = self.reward(state, action)
-        first = jnp.where(state["time"] == 0, action, state["first"]).astype(jnp.int32)
+        first = jnp.where(state["time"] == 0, jnp.ravel(action)[0], state["first"]).astype(jnp.int32)
         last = {**state, "time": state["time"] + 1, "first": first}
         done = last["time"] >= self.episode_length
         new_obs, new = self.reset(key, params)
@@ -282,3 +282,85 @@ def constant() -> Constant:
 
 def nan_at_once() -> NanAtOnce:
     return NanAtOnce()
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A box of actions, as other libraries describe it."""
+
+    low: Any
+    high: Any
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Numbers(Probe):
+    """A probe whose actions are numbers, each within bounds of its own."""
+
+    low: tuple[float, ...] = (-1.0,)
+    high: tuple[float, ...] = (3.0,)
+
+    def action_space(self, params):
+        return Bounds(jnp.array(self.low), jnp.array(self.high), (len(self.low),))
+
+
+@dataclass(frozen=True)
+class EndlessNumbers(Numbers, Endless):
+    """Reward 1 for ever whatever the numbers are: worth 1 / (1 - discount), though time runs out again and again."""
+
+    truncates: bool = True
+
+
+@dataclass(frozen=True)
+class DelayedNumbers(Numbers, Delayed):
+    """The reward comes with the last step, whatever the numbers are."""
+
+
+@dataclass(frozen=True)
+class Aim(Numbers):
+    """The best action is the goal that is shown, and every other costs the square of its distance."""
+
+    low: tuple[float, ...] = (-1.0, 0.0)
+    high: tuple[float, ...] = (3.0, 10.0)
+
+    def reset(self, key, params):
+        _, state = super().reset(key, params)
+        share = jax.random.uniform(key, (len(self.low),), minval=0.1, maxval=0.9)
+        state = {**state, "goal": share}
+        return self.observe(state), state
+
+    def observe(self, state):
+        return state.get("goal", jnp.zeros(len(self.low)))
+
+    def reward(self, state, action):
+        low, high = jnp.array(self.low), jnp.array(self.high)
+        return -jnp.sum((2 * ((action - low) / (high - low) - state["goal"])) ** 2)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A choice of a mode, and a number: a tree of spaces."""
+
+    spaces: Any
+
+
+@dataclass(frozen=True)
+class ModeAndNumber(Aim):
+    """One of three modes, of which the middle one is right, and one number, which is to be the goal."""
+
+    low: tuple[float, ...] = (-1.0,)
+    high: tuple[float, ...] = (3.0,)
+
+    def action_space(self, params):
+        return Settings({"mode": Mode(3), "number": super().action_space(params)})
+
+    def step(self, key, state, action, params):
+        obs, state_after, reward, *rest = super().step(key, state, action["number"], params)
+        return obs, state_after, reward - jnp.where(action["mode"] == 1, 0.0, 1.0), *rest
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Choices, as other libraries describe them."""
+
+    n: int

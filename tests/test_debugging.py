@@ -8,7 +8,7 @@ import jax
 import mistaken_envs
 import numpy as np
 import pytest
-from training_tools import ROLLOUT, make_program, seed_keys, small, stack_hparams
+from training_tools import ROLLOUT, home, make_program, seed_keys, small, stack_hparams
 
 import rollax
 from rollax.agents.names import AGENTS
@@ -114,7 +114,7 @@ def test_a_mistake_is_found_with_its_line(env, debug, kind, message, tmp_path):
     pytest.param(name, marks=pytest.mark.thorough) for name in AGENTS if name not in ("double", "rainbow", "pqn", "ppo")
 )])  # fmt: skip
 def test_no_agent_uses_a_key_twice(name):
-    program = make_program(registry.make_inside("CartPole-v1"), small(name), rollout_length=ROLLOUT.get(name, 1))
+    program = make_program(registry.make_inside(home(name)), small(name), rollout_length=ROLLOUT.get(name, 1))
     check_keys(program.loop, seed_keys(0), stack_hparams(1, name))
 
 
@@ -134,7 +134,7 @@ def test_an_agent_in_order_passes_the_check(name, tmp_path):
     if name == "r2d2":
         sizes |= {"rollout_length": 4, "sequence": 4, "burn_in": 2, "stride": 4, "units": 8}
         sizes |= {"warm_up_steps": 64, "steps": 96}
-    experiment = rollax.make_experiment(name, env="CartPole-v1", **sizes)
+    experiment = rollax.make_experiment(name, env=home(name), **sizes)
     assert rollax.train(experiment, tmp_path / "run", quiet=True, debug=Debug(check=True)).exit_code == 0
 
 

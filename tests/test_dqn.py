@@ -15,7 +15,8 @@ from probes import Constant, task
 from training_tools import decide, small, stack_hparams
 
 from rollax.agents.base import make_optimizer
-from rollax.agents.dqn import FAMILY, DQNHParams, StepKeys
+from rollax.agents.dqn import FAMILY, DQNHParams
+from rollax.agents.replaying import StepKeys
 from rollax.agents.treasurehunt import ShrinkingEpsilon, SyncedTarget, WeightedLoss
 from rollax.memory.replay import Request
 from rollax.memory.ring import Batch

@@ -21,12 +21,14 @@ from rollax.envs.adapters import to_task
 from rollax.envs.check import check_environment
 from rollax.envs.protocol import reset_envs, step_envs
 from rollax.errors import ConfigError, EnvError
-from rollax.types import Box, Decision, Observation
+from rollax.experiment.experiment import make_experiment
+from rollax.programs.plan import make_plan
+from rollax.types import Box, Decision, Observation, action_shape
 
 
 def play(made, num_envs, steps, seed=0):
     """A rollout of action 0, the last batch, and the sums of the episodes that ended in each step."""
-    action = jnp.zeros((num_envs, made.players) if made.players else num_envs, jnp.int32)
+    action = jnp.zeros_like(action_shape(made.action, (num_envs, made.players) if made.players else (num_envs,)))
 
     def step(envs, key):
         envs, transition, episodes = step_envs(made, envs, Decision(action), key)
@@ -68,7 +70,7 @@ def test_cartpole_truncates_at_its_limit_and_not_before():
 
 
 def test_names_of_gymnax_are_its_own():
-    assert sorted((*gymnax_envs.DISCRETE, *gymnax_envs.CONTINUOUS)) == sorted(gymnax.registered_envs)
+    assert sorted(gymnax_envs.NAMES) == sorted(gymnax.registered_envs)
 
 
 def test_drawing_is_not_imported_to_train():
@@ -89,7 +91,7 @@ assert plt.figure() is not None
 
 
 @pytest.mark.parametrize("name", [name for name in names.inside_names() if name != "MNISTBandit-bsuite"])
-def test_every_discrete_gymnax_environment_can_be_named(name):
+def test_every_gymnax_environment_can_be_named(name):
     """MNISTBandit is left out: it downloads its data when it is made."""
     made = registry.make(name)
     shapes = jax.eval_shape(lambda: play(made, 2, 3)[1])
@@ -107,18 +109,25 @@ def test_numbers_as_observations_become_flags():
     assert float(obs.features.sum()) == 1
 
 
-@pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0"])
-def test_continuous_actions_are_refused(name):
-    with pytest.raises(ConfigError, match="no discrete actions"):
-        registry.make(name)
-    assert name not in names.inside_names()
+@pytest.mark.parametrize(
+    ("agent", "env", "message"),
+    [
+        ("dqn", "Pendulum-v1", "where an action is 1 number in [-2, 2]; take `rollax train ppo`, or sac"),
+        ("pqn", "gymnasium:Pendulum-v1", "where an action is 1 number in [-2, 2]; take `rollax train ppo`, or sac"),
+        ("sac", "CartPole-v1", "where there are 2 actions; take `rollax train dqn`, or pqn or ppo"),
+    ],
+)
+def test_an_agent_that_cannot_act_there_is_refused_with_those_that_can(agent, env, message):
+    with pytest.raises(ConfigError) as caught:
+        make_plan(make_experiment(agent, env=env))
+    assert str(caught.value) == f"agent={agent!r} cannot act in env={env!r}, {message}"
 
 
 def test_an_agent_speaks_of_unit_intervals_and_the_task_scales():
     env, params = gymnax.make("Pendulum-v1")
     pendulum = to_task(env, params, "Pendulum-v1")
-    assert pendulum.action == Box((-2.0,), (2.0,))
-    scaled = pendulum.as_the_environment_has_it(jnp.array([[-1.0], [0.0], [0.5], [3.0]]))
+    assert pendulum.action == Box((-2.0,), (2.0,), (1,))
+    scaled = pendulum.for_environment(jnp.array([[-1.0], [0.0], [0.5], [3.0]]))
     np.testing.assert_allclose(scaled, [[-2.0], [0.0], [1.0], [2.0]])
     _, state = pendulum.reset(jax.random.key(0))
     ours = pendulum.step(jax.random.key(1), state, jnp.array([0.5]))

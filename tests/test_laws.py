@@ -17,6 +17,7 @@ from training_tools import (
     advance,
     compile_lightly,
     continuer,
+    home,
     make_program,
     runner,
     seed_keys,
@@ -44,7 +45,7 @@ from rollax.rules.backups import GreedyBackup, MunchausenBackup
 from rollax.runs import checkpoint
 
 # Every part of every agent, in as few agents as possible.
-FURTHER = ("c51", "qr", "pqn", "irainbow", "r2d2")
+FURTHER = ("c51", "qr", "pqn", "irainbow", "r2d2", "sac")
 CONFIGS = {
     "irainbow": small("irainbow", replay=PrioritizedReplay(8_192, n_step=3)),
     "c51": small("c51", backup=MunchausenBackup()),
@@ -57,6 +58,7 @@ CONFIGS = {
         batch_size=8,
     ),
     "ppo": small("ppo", observations=NormalizedObservations(), rewards=NormalizedRewards()),
+    "sac": small("sac", replay=PrioritizedReplay(8_192, n_step=3), noise_correlation=0.9),
 }
 PLAIN = {
     ScalarHead,
@@ -97,10 +99,10 @@ def test_the_agents_hold_every_part():
     "name",
     [pytest.param(name, marks=pytest.mark.thorough) if name in FURTHER else name for name in CONFIGS],
 )
-def test_stops_saving_and_loading_change_no_bit(name, cartpole, tmp_path):
+def test_stops_saving_and_loading_change_no_bit(name, tmp_path):
     """In pieces of any length, through a checkpoint, it is the run that was never stopped."""
     pictures = isinstance(CONFIGS[name].torso, MinAtarTorso)
-    task = registry.make_inside("Breakout-MinAtar") if pictures else cartpole
+    task = registry.make_inside("Breakout-MinAtar" if pictures else home(name))
     program = make_program(task, CONFIGS[name], rollout_length=2)
     keys, hparams = seed_keys(0, 1), stack_hparams(2, name)
     first = start(program, keys, hparams, WARM_UP)
@@ -170,19 +172,20 @@ def test_settings_of_a_population_differ_and_a_seed_keeps_its_key(cartpole):
 
 
 @pytest.mark.parametrize(
-    "name", ["pqn", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("irainbow", "ppo"))]
+    "name", ["pqn", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("irainbow", "ppo", "sac"))]
 )
-def test_no_key_is_used_twice(name, cartpole):
+def test_no_key_is_used_twice(name):
     """One member: the checker does not see through `vmap`, which moves the axes of key arrays."""
     several = {} if name in ("pqn", "ppo") else {"gradient_steps": 2}
-    loop = make_program(cartpole, replace(CONFIGS[name], **several), rollout_length=2).loop
+    task = registry.make_inside(home(name))
+    loop = make_program(task, replace(CONFIGS[name], **several), rollout_length=2).loop
     hparams = jax.tree.map(lambda leaf: leaf[0], stack_hparams(1, name))
     with jax.debug_key_reuse(True):
         state = jax.jit(loop.init)(jax.random.key(0), hparams)
         for _ in range(3):
             state = jax.jit(lambda state: loop.iteration(state, learn=False))(state)
         state = jax.jit(lambda state: loop.iteration(state, learn=True))(state)
-        reset_envs(cartpole, jax.random.key(1), 4)
+        reset_envs(task, jax.random.key(1), 4)
     assert int(state.iteration) == 4
 
 
@@ -342,10 +345,11 @@ class SteepMLP(MLP):
 
 
 @pytest.mark.parametrize("name", ["dqn", "ppo", *(pytest.param(name, marks=pytest.mark.thorough) for name in FURTHER)])
-def test_a_gradient_that_is_not_finite_is_never_taken(name, cartpole):
+def test_a_gradient_that_is_not_finite_is_never_taken(name):
     """The loss is finite until the weights have moved, which it is in an iteration of several gradient steps only."""
     config = small(name, torso=SteepMLP((8,)))
-    program = make_program(cartpole, config, rollout_length=ROLLOUT.get(name, 8 if name == "r2d2" else 1))
+    task = registry.make_inside(home(name))
+    program = make_program(task, config, rollout_length=ROLLOUT.get(name, 8 if name == "r2d2" else 1))
     first = start(program, seed_keys(0), stack_hparams(1, name), WARM_UP)
     before = jax.tree.map(np.asarray, first.learner.params)
     state = advance(program, first, WARM_UP + 3)

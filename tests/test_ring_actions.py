@@ -16,7 +16,7 @@ from rollax.types import Box, Discrete, EnvSpec, Observation, Transition
 
 ENVS, DISCOUNT = 2, 0.9
 SIZE = 3
-VECTORS = Box((-1.0,) * SIZE, (1.0,) * SIZE)
+VECTORS = Box((-1.0,) * SIZE, (1.0,) * SIZE, (SIZE,))
 
 
 def spec_of(rollout, action=VECTORS, **changes):

@@ -17,7 +17,7 @@ from rollax.programs.compiling import LIGHT, NONE, compiler_options
 from rollax.programs.evaluate import Evaluator
 from rollax.programs.jit import JitProgram
 from rollax.programs.loop import Loop, TrainState
-from rollax.types import Observation
+from rollax.types import Discrete, Observation
 
 LOG = jnp.int32(10**6)
 QUANTILES = (QuantileHead, ImplicitQuantileHead)
@@ -79,6 +79,11 @@ def advance(program: JitProgram, state: TrainState, stop: int) -> TrainState:
 def compile_lightly(function: Any, *arguments: Any, level: dict = NONE) -> Any:
     """Compiles in half the time that the compiler's last level would take; `NONE` for what runs for a moment only."""
     return jax.jit(function).lower(*arguments).compile(compiler_options(level))
+
+
+def home(name: str) -> str:
+    """An environment in which the agent can act."""
+    return "CartPole-v1" if Discrete in AGENTS[name].choices.takes else "Pendulum-v1"
 
 
 def small(name: str, **changes: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 Array = jax.Array
 Key = jax.Array
@@ -26,14 +27,48 @@ class Discrete(NamedTuple):
     n: int
 
 
+class MultiDiscrete(NamedTuple):
+    """Several choices at once, each numbered from 0: an array of that shape."""
+
+    counts: tuple[int, ...]  # of the flattened array
+    shape: tuple[int, ...]
+
+
 class Box(NamedTuple):
-    """A vector of numbers, each within its own bounds.  Agents speak of [-1, 1]; the environment's `Task` scales."""
+    """An array of numbers, each within its own bounds; an end that is not bounded counts as -1 or 1."""
 
-    low: tuple[float, ...]
+    low: tuple[float, ...]  # of the flattened array, as `high`
     high: tuple[float, ...]
+    shape: tuple[int, ...]
+    dtype: str = "float32"  # of what the environment takes; whole numbers are rounded
 
 
-Space = Discrete | Box
+class Joint(NamedTuple):
+    """Several of these at once: the leaves of a tree, in the order of JAX's trees."""
+
+    parts: tuple[Discrete | MultiDiscrete | Box, ...]
+    structure: Any  # the tree's
+
+
+# What may be done in an environment.  Of a `Discrete` space an agent chooses a number, `int32[...]`.  Of every other
+# it speaks in one vector `float32[..., size_of(space)]`: choices as whole numbers, the numbers of a box in [-1, 1].
+Space = Discrete | MultiDiscrete | Box | Joint
+
+
+def size_of(space: Space) -> int:
+    """How many numbers an action has; 0 for a `Discrete` space, whose action is a number without an axis."""
+    if isinstance(space, Joint):
+        return sum(max(1, size_of(part)) for part in space.parts)
+    if isinstance(space, MultiDiscrete):
+        return len(space.counts)
+    return len(space.low) if isinstance(space, Box) else 0
+
+
+def action_shape(space: Space, lead: tuple[int, ...] = ()) -> jax.ShapeDtypeStruct:
+    """An action as an agent speaks of it, with these axes before its own."""
+    if isinstance(space, Discrete):
+        return jax.ShapeDtypeStruct(lead, jnp.int32)
+    return jax.ShapeDtypeStruct((*lead, size_of(space)), jnp.float32)
 
 
 class Transition(NamedTuple):

@@ -14,7 +14,7 @@ from flax import struct
 from rollax.networks.recurrence import entered
 from rollax.rules.schedules import linear
 from rollax.settings import NOT_NEGATIVE, POSITIVE, SHARE, setting
-from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
+from rollax.types import Array, Carry, Decision, Discrete, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 Learner = Any  # weights, optimizer, hyper-parameters: a NamedTuple with a field `params`, the weights that act
 Memory = Any  # past data: a pytree, `()` for agents that keep none
@@ -47,6 +47,10 @@ class Agent(ABC):
     def initial_carry(self, num: int) -> Carry:
         """What it remembers at the beginning of an episode, for so many environments: a tree of arrays `[num, ...]`."""
         return ()
+
+    def greedy_carry(self, num: int) -> Carry:
+        """The same for who only acts greedily: `()` where all that it remembers is how it explores."""
+        return self.initial_carry(num)
 
     def enter(self, carry: Carry, fresh: Array) -> Carry:
         """The carry as it is at these observations: the initial one where an episode begins.
@@ -177,6 +181,8 @@ class Stepwise(LearningInParts, Agent):
 
 class AgentConfig(ABC):
     """What shapes an agent's compiled program: subclasses are frozen dataclasses of settings and parts."""
+
+    takes: ClassVar[tuple[type, ...]] = (Discrete,)  # the kinds of action spaces that the agent can act in
 
     @property
     def replay(self) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -18,26 +17,24 @@ import optax
 from flax import struct
 
 from rollax.agents.base import (
-    AgentConfig,
-    OptimizerHParams,
     OptimizerName,
     Recipe,
     make_optimizer,
-    share_problems,
 )
 from rollax.agents.q_learner import NoisyActing, QLearner
+from rollax.agents.replaying import ReplayConfig, ReplayHParams, Replaying
 from rollax.memory.prioritized import PrioritizedReplay
-from rollax.memory.replay import Buffer, Replay, Request, Sample
+from rollax.memory.replay import Sample
 from rollax.memory.uniform import UniformReplay
 from rollax.networks.heads import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead, Streams
 from rollax.networks.torsos import MLP, Torso
 from rollax.networks.weights import FlaxWeights, TorchWeights
 from rollax.rules.backups import GreedyBackup, MunchausenBackup
 from rollax.rules.returns import BellmanError, ReturnDistribution
-from rollax.rules.schedules import Exploration, LinearEpsilon, PeriodicTarget, linear
-from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, setting
-from rollax.tracing import REMEMBERING, SAMPLING, mean_over, phase
-from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
+from rollax.rules.schedules import Exploration, LinearEpsilon, PeriodicTarget
+from rollax.settings import POSITIVE, SHARE, setting
+from rollax.tracing import mean_over
+from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params
 
 
 @struct.dataclass
@@ -52,56 +49,19 @@ class MeanLoss:
 
 
 @struct.dataclass
-class DQNHParams(OptimizerHParams):
+class DQNHParams(ReplayHParams):
     """Numbers that may differ between the members of a population.  All are traced; parts are made of such numbers."""
 
     exploration: Exploration = LinearEpsilon()
-    discount: float = setting(0.99, "Discount factor of future rewards.", limit=SHARE, group="targets")
     huber_kappa: float = setting(
         1.0, "Bellman error beyond which the Huber loss grows linearly.", limit=POSITIVE, group="targets", rare=True
     )
     target: PeriodicTarget = PeriodicTarget()
-    replay_limit: int = setting(
-        0,
-        "Number of the newest transitions that a uniform replay buffer draws from; 0 draws from all.",
-        limit=COUNT_OR_NONE,
-        group="replay",
-        rare=True,
-    )
     objective: MeanLoss = MeanLoss()
-    priority_exponent: float = setting(
-        0.5,
-        "Priority exponent of a prioritised replay buffer; 0 draws uniformly.",
-        limit=SHARE,
-        group="replay",
-        rare=True,
-    )
-    importance_start: float = setting(
-        0.4,
-        "Importance-sampling exponent of a prioritised replay buffer at the start; 1 corrects in full.",
-        limit=SHARE,
-        at_most="importance_end",
-        group="replay",
-        rare=True,
-    )
-    importance_end: float = setting(
-        1.0,
-        "Importance-sampling exponent of a prioritised replay buffer in the end.",
-        limit=SHARE,
-        group="replay",
-        rare=True,
-    )
-    importance_steps: float = setting(
-        100_000.0,
-        "Number of environment steps over which the importance-sampling exponent rises.",
-        limit=POSITIVE,
-        group="replay",
-        rare=True,
-    )
 
 
 @dataclass(frozen=True)
-class DQNConfig(AgentConfig):
+class DQNConfig(ReplayConfig):
     """Choices that shape the compiled program.  All are static."""
 
     torso: Torso = MLP()
@@ -113,13 +73,8 @@ class DQNConfig(AgentConfig):
         group="targets",
     )
     backup: GreedyBackup = GreedyBackup()
-    replay: Replay = UniformReplay()
     acting: NoisyActing = NoisyActing()
     weights: FlaxWeights | TorchWeights = FlaxWeights()
-    batch_size: int = setting(
-        128, "Number of transitions of each gradient step.", limit=COUNT, group="optimizer", memory=True
-    )
-    gradient_steps: int = setting(1, "Number of gradient steps in each iteration.", limit=COUNT, group="optimizer")
     loss: Literal["huber", "squared"] = setting("huber", "Loss of a Bellman error.", group="targets", rare=True)
     optimizer: OptimizerName = setting("adam", "The optimizer's rule.", group="optimizer", rare=True)
     evaluation_epsilon: float = setting(
@@ -130,35 +85,7 @@ class DQNConfig(AgentConfig):
         return DQN(self, spec)
 
     def problems(self, spec: EnvSpec) -> list[str]:
-        if self.replay.sequential != self.reads_sequences:
-            return [self.other_replay()]
-        parts = self.replay.problems(spec) + self.torso.problems(spec.observation) + self.head.problems()
-        return parts + share_problems(spec, "batch_size", self.batch_size) + self.batch_problems(spec)
-
-    @property
-    def reads_sequences(self) -> bool:
-        """Whether it learns from sequences in place of single transitions."""
-        return False
-
-    def other_replay(self) -> str:
-        """Why its replay does not fit, with the fix."""
-        return "replay=sequences is for an agent that remembers; set --replay uniform, or take `rollax train r2d2`"
-
-    def batch_problems(self, spec: EnvSpec) -> list[str]:
-        """Whether the replay, once it is full, has as many windows as a gradient step draws."""
-        most = self.replay.most_windows(spec)
-        if self.batch_size <= most or most < 1:  # a replay that holds none says so itself
-            return []
-        return [
-            f"batch_size={self.batch_size} is more than the {most} transitions that capacity={self.replay.capacity} "
-            f"has to draw from; the most is batch_size={most // spec.shards * spec.shards}"
-        ]
-
-    def least_warm_up(self, spec: EnvSpec) -> int:
-        return self.replay.least_warm_up(spec)
-
-    def rows_of_an_update(self, spec: EnvSpec) -> int:
-        return self.batch_size
+        return super().problems(spec) + self.head.problems()
 
 
 class DQNLearner(NamedTuple):
@@ -180,28 +107,11 @@ class Looks(NamedTuple):
     before: Callable[[Key], ReturnDistribution]  # of the states, by the target network
 
 
-class StepKeys(NamedTuple):
-    """The keys of one gradient step."""
-
-    draw: Key  # what it learns from
-    loss: Key  # noise and levels of the networks
-
-
 @dataclass(frozen=True)
-class DQN(QLearner):
+class DQN(Replaying, QLearner):
     """A member of the family in one environment."""
 
     config: DQNConfig
-
-    @cached_property
-    def buffer(self) -> Buffer:
-        """Where it remembers."""
-        return self.config.replay.build(self.spec)
-
-    @property
-    def own_batch(self) -> int:
-        """What this shard draws of a batch."""
-        return self.spec.share(self.config.batch_size)
 
     def init(self, key: Key, hparams: DQNHParams) -> tuple[DQNLearner, Any]:
         params = self.config.weights.begin(key, self.initial_weights(key))
@@ -215,53 +125,8 @@ class DQN(QLearner):
         carry, action, _ = self.choose(learner, carry, obs, fresh, key, explore=explore)
         return Decision(action, carry=carry)
 
-    def remember(self, memory: Any, rollout: Transition) -> Any:
-        return self.buffer.add(memory, rollout)
-
-    def interrupt(self, memory: Any, obs: Observation) -> Any:
-        return self.buffer.interrupt(memory, obs)
-
-    def lessons(self, learner: DQNLearner, rollout: Transition, key: Key) -> tuple[tuple, StepKeys]:
-        del rollout  # `remember` has put it into the memory
-        return (), self.step_keys(key)
-
-    def step_keys(self, key: Key) -> StepKeys:
-        """The keys `[updates]` of an iteration's gradient steps."""
-        pairs = jax.random.split(key, (self.updates, 2))
-        return StepKeys(pairs[:, 0], pairs[:, 1])
-
-    def step(
-        self, progress: tuple[DQNLearner, Any], shared: Any, own: StepKeys
-    ) -> tuple[tuple[DQNLearner, Any], Metrics]:
-        """A gradient step, if the memory is ready for it; else it is counted, and changes nothing."""
-        learner, memory = progress
-
-        def learn() -> tuple[tuple[DQNLearner, Any], Metrics]:
-            sample = self.draw(learner, memory, own.draw)
-            after, priority, metrics = self.improve(learner, sample, own.loss)
-            return (after, self.settle(learner.hparams, memory, sample.handle, priority)), metrics
-
-        def wait() -> tuple[tuple[DQNLearner, Any], Metrics]:
-            metrics = {"loss": jnp.float32(0), "grad_norm": jnp.float32(0)}
-            return (learner._replace(gradient_steps=learner.gradient_steps + 1), memory), metrics
-
-        ready = self.buffer.ready(memory, self.own_batch)
-        return learn() if ready is True else jax.lax.cond(ready, learn, wait)
-
-    def draw(self, learner: DQNLearner, memory: Any, key: Key) -> Sample:
-        """What the next gradient step learns from.  Of the learner it needs the numbers, not the weights."""
-        hp = learner.hparams
-        importance = linear(hp.importance_start, hp.importance_end, self.env_steps(learner) / hp.importance_steps)
-        with phase(SAMPLING):
-            return self.buffer.sample(memory, key, Request(self.own_batch, hp.discount, importance, hp.replay_limit))
-
-    def draw_all(self, learner: DQNLearner, memory: Any, keys: Key) -> Sample:
-        """What each gradient step of an iteration learns from, `[updates, ...]`, if none has changed the memory yet."""
-
-        def draw(number: Array, key: Key) -> Sample:
-            return self.draw(learner._replace(gradient_steps=learner.gradient_steps + number), memory, key)
-
-        return jax.vmap(draw)(jnp.arange(self.updates), keys)  # four times as fast as one by one
+    def noted(self, learner: DQNLearner) -> Metrics:
+        return {"epsilon": self.epsilon(learner)}
 
     def improve(
         self, learner: DQNLearner, sample: Sample, key: Key, env_steps: Array | None = None
@@ -284,19 +149,6 @@ class DQN(QLearner):
         target_params = optax.incremental_update(params, learner.target_params, step)
         after = DQNLearner(hp, params, target_params, opt_state, count)
         return after, priority, {"loss": loss, "grad_norm": grad_norm}
-
-    def settle(self, hparams: DQNHParams, memory: Any, handle: Any, priority: Array) -> Any:
-        """The memory, told how wrong the learner was about a sample."""
-        with phase(REMEMBERING):
-            return self.buffer.reprioritize(memory, handle, priority, hparams.priority_exponent)
-
-    def settle_all(self, hparams: DQNHParams, memory: Any, handles: Any, priorities: Array) -> Any:
-        """The same for the samples of all gradient steps of an iteration, `[updates, ...]`, one after the other."""
-
-        def settle(memory: Any, result: tuple[Any, Array]) -> tuple[Any, None]:
-            return self.settle(hparams, memory, *result), None
-
-        return jax.lax.scan(settle, memory, (handles, priorities))[0]
 
     def bellman_error(self, params: Params, learner: DQNLearner, batch: Any, key: Key) -> BellmanError:
         """One loss and one priority for each transition of a `Batch`, whatever a return is made of."""

@@ -8,9 +8,10 @@ from rollax.agents.dqn import FAMILY
 from rollax.agents.ppo import PPO_RECIPE
 from rollax.agents.pqn import PQN_RECIPE
 from rollax.agents.r2d2 import R2D2_RECIPE
+from rollax.agents.sac import SAC_RECIPE
 from rollax.errors import ConfigError, did_you_mean
 
-AGENTS: dict[str, Recipe] = {**FAMILY, "r2d2": R2D2_RECIPE, "pqn": PQN_RECIPE, "ppo": PPO_RECIPE}
+AGENTS: dict[str, Recipe] = {**FAMILY, "r2d2": R2D2_RECIPE, "pqn": PQN_RECIPE, "ppo": PPO_RECIPE, "sac": SAC_RECIPE}
 
 
 def recipe_of(name: str) -> Recipe:

@@ -48,13 +48,28 @@ from rollax.networks.normalization import (
     Rewards,
     RewardView,
 )
+from rollax.networks.policies import NumberPolicy, PolicyHead
 from rollax.networks.torsos import MLP, Torso
-from rollax.rules.distributions import MaskedCategorical, masked_categorical
+from rollax.rules.distributions import Distribution, MaskedCategorical
 from rollax.rules.schedules import linear
 from rollax.rules.targets import lambda_returns
 from rollax.settings import NOT_NEGATIVE, POSITIVE, SHARE, setting
 from rollax.tracing import mean_and_variance, mean_over
-from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
+from rollax.types import (
+    Array,
+    Box,
+    Carry,
+    Decision,
+    Discrete,
+    EnvSpec,
+    Joint,
+    Key,
+    Metrics,
+    MultiDiscrete,
+    Observation,
+    Params,
+    Transition,
+)
 
 COLLAPSED = 0.02  # the share of its largest entropy at which a policy has stopped trying
 
@@ -99,6 +114,7 @@ class PPOConfig(RolloutConfig):
     """Choices that shape the compiled program.  All are static."""
 
     torso: Torso = MLP(hidden=(64, 64))
+    numbers: NumberPolicy = setting(NumberPolicy(), group="continuous actions")
     observations: Observations = RawObservations()
     rewards: Rewards = RawRewards()
     shared: bool = setting(False, "Whether policy and value function share one torso.", group="network")
@@ -114,6 +130,8 @@ class PPOConfig(RolloutConfig):
         rare=True,
         protocol=True,
     )
+
+    takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box, Joint)
 
     def build(self, spec: EnvSpec) -> PPO:
         return PPO(self, spec)
@@ -185,8 +203,13 @@ class PPO(Stepwise):
         return replace(self, stops=any(member["kl_limit"] > 0 for member in members))
 
     @cached_property
+    def head(self) -> PolicyHead:
+        """What the network says of actions, and what it means."""
+        return PolicyHead(self.spec.action, self.config.numbers)
+
+    @cached_property
     def network(self) -> ActorCritic:
-        return ActorCritic(self.spec.num_actions, self.config.torso, self.config.shared, self.config.recurrence)
+        return ActorCritic(self.head, self.config.torso, self.config.shared, self.config.recurrence)
 
     @cached_property
     def observations(self) -> ObservationView:
@@ -228,9 +251,10 @@ class PPO(Stepwise):
     def hides_nans(self) -> bool:
         return self.config.optimizer in HIDING_OPTIMIZERS
 
-    def scores(self, learner: PPOLearner, carry: Carry, obs: Observation, fresh: Array) -> Array:
-        """The logarithms of the policy."""
-        return self.look(learner.params, carry, obs, fresh)[0].log_probs
+    def scores(self, learner: PPOLearner, carry: Carry, obs: Observation, fresh: Array) -> Array | None:
+        """The logarithms of the policy; None where actions are not numbered."""
+        policy = self.look(learner.params, carry, obs, fresh)[0]
+        return policy.log_probs if isinstance(policy, MaskedCategorical) else None
 
     def interrupt(self, memory: Any, obs: Observation) -> Any:
         return self.rewards.interrupt(memory)
@@ -328,34 +352,33 @@ class PPO(Stepwise):
 
     def look(
         self, params: PPOParams, carry: Carry, obs: Observation, fresh: Array
-    ) -> tuple[MaskedCategorical, Array, Carry]:
+    ) -> tuple[Distribution, Array, Carry]:
         """The policy over actions, values `[B]`, and the carry after observations `[B, ...]`."""
         if not self.config.recurrence.remembers:
             return *self.judge(params, obs), carry
         one = jax.tree.map(lambda x: x[None], (obs, fresh))
         return self.through(params, carry, *one)
 
-    def judge(
-        self, params: PPOParams, obs: Observation, past: Past | tuple[()] = ()
-    ) -> tuple[MaskedCategorical, Array]:
+    def judge(self, params: PPOParams, obs: Observation, past: Past | tuple[()] = ()) -> tuple[Distribution, Array]:
         """The policy over actions, and values, of rows `[N]`; with a past, of rollouts `[T, B]`, as rows."""
         if isinstance(past, Past):
             return self.through(params, jax.tree.map(lambda x: x[0], past.carry), obs, past.fresh)[:2]
         features = self.observations.show(params.observations, obs.features)
         scores, value = cast(Any, self.network.apply(params.network, features))
-        return masked_categorical(scores, obs.legal), value
+        return self.head.distribution(scores, obs.legal), value
 
     def through(
         self, params: PPOParams, carry: Carry, obs: Observation, fresh: Array
-    ) -> tuple[MaskedCategorical, Array, Carry]:
+    ) -> tuple[Distribution, Array, Carry]:
         """Policy and values of observations `[T, B, ...]`, as rows, and the carry after them."""
         features = self.observations.show(params.observations, obs.features)
         scores, value, carry = cast(Any, self.network.apply(params.network, features, carry, fresh, method="through"))
         legal = None if obs.legal is None else flatten_time(obs.legal)
-        return masked_categorical(scores, legal), value, carry
+        return self.head.distribution(scores, legal), value, carry
 
     def concern(self, metrics: dict[str, float], done: float) -> str | None:
-        if done > 0.5 or metrics["entropy"] > COLLAPSED * math.log(self.spec.num_actions):
+        space = self.spec.action
+        if not isinstance(space, Discrete) or done > 0.5 or metrics["entropy"] > COLLAPSED * math.log(space.n):
             return None
         return (
             f"the policy's entropy has fallen to {metrics['entropy']:.2g} early: it hardly tries anything new; "

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from rollax.agents.base import OptimizerName, Recipe, batch_size, make_optimizer
+from rollax.agents.base import Lessons, OptimizerName, Recipe, batch_size, make_optimizer
 from rollax.agents.q_learner import NoisyActing, QLearner
 from rollax.agents.rollouts import (
     Past,
@@ -121,13 +121,21 @@ class PQN(QLearner):
         carry, action, q_values = self.choose(learner, carry, obs, fresh, key, explore=explore)
         return Decision(action, jnp.max(mask_illegal(q_values, obs.legal), axis=-1), carry)
 
-    def lessons(self, learner: PQNLearner, rollout: Transition, key: Key) -> tuple[Lesson, tuple[Array, Key]]:
+    def begin(
+        self, learner: PQNLearner, memory: tuple, rollout: Transition, key: Key
+    ) -> tuple[tuple[PQNLearner, tuple], Lessons]:
         hp, value_key, epoch_key = learner.hparams, *jax.random.split(key)
         next_value = self.next_values(learner.params, rollout, value_key)
         reward = hp.reward_scale * rollout.reward if self.scales else rollout.reward
         target = lambda_returns(reward, next_value, rollout.terminated, rollout.truncated, hp.discount, hp.trace_lambda)
         lesson = Lesson(rollout.obs, rollout.action, jax.lax.stop_gradient(target), past_of(rollout, self.recurrence))
-        return lessons_of(lesson, self.recurrence), shuffled(self.spec, self.config, epoch_key)
+        shared = lessons_of(lesson, self.recurrence), self.epsilon(learner)
+        return (learner, memory), Lessons(shared, shuffled(self.spec, self.config, epoch_key))
+
+    def conclude(
+        self, progress: tuple[PQNLearner, tuple], lessons: Lessons, metrics: Metrics
+    ) -> tuple[PQNLearner, tuple, Metrics]:
+        return *progress, {**metrics, "epsilon": lessons.shared[1]}
 
     def step(
         self, progress: tuple[PQNLearner, tuple], shared: tuple[Lesson, Array], own: tuple[Array, Key]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +13,6 @@ import jax.numpy as jnp
 from rollax.agents.base import (
     HIDING_OPTIMIZERS,
     Descent,
-    Lessons,
-    Progress,
     Stepwise,
     apply_gradients,
     batch_size,
@@ -25,7 +22,7 @@ from rollax.networks.heads import Head, QNetwork
 from rollax.networks.recurrence import NoRecurrence, Recurrence
 from rollax.rules.policies import epsilon_greedy
 from rollax.rules.returns import ReturnDistribution
-from rollax.types import Array, Carry, EnvSpec, Key, Metrics, Observation, Params, Transition
+from rollax.types import Array, Carry, EnvSpec, Key, Observation, Params
 
 # Returns of all actions, of a key for noise and levels, or None for the mean network, and of given levels [B, N].
 Ask = Callable[[Key | None, Array | None], ReturnDistribution]
@@ -67,11 +64,6 @@ class QLearner(Stepwise):
     def acting(self) -> Any:
         """How it chooses by its values: a part as in `rollax.agents.acting`."""
         return self.config.acting
-
-    @property
-    def updates(self) -> int:
-        """Gradient steps of one iteration."""
-        return self.config.gradient_steps
 
     @property
     def recurrence(self) -> Recurrence:
@@ -142,17 +134,6 @@ class QLearner(Stepwise):
     def epsilon(self, learner: Any) -> Array:
         """The share of random actions now."""
         return learner.hparams.exploration.epsilon(self.env_steps(learner), self.spec)
-
-    @abstractmethod
-    def lessons(self, learner: Any, rollout: Transition, key: Key) -> tuple[Any, Any]:
-        """What an iteration learns from: what all of its gradient steps share, and `[updates, ...]` for each."""
-
-    def begin(self, learner: Any, memory: Any, rollout: Transition, key: Key) -> tuple[Progress, Lessons]:
-        shared, each = self.lessons(learner, rollout, key)
-        return (learner, memory), Lessons((shared, self.epsilon(learner)), each)
-
-    def conclude(self, progress: Progress, lessons: Lessons, metrics: Metrics) -> tuple[Any, Any, Metrics]:
-        return *progress, {**metrics, "epsilon": lessons.shared[1]}
 
     def descend(self, learner: Any, grads: Params, env_steps: Array | None = None) -> Descent:
         """The weights and the optimizer's state after one step down the gradient.

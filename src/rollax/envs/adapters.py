@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rollax.envs.actions import for_environment, space_of
 from rollax.envs.protocol import Task
-from rollax.errors import EnvError, fails
-from rollax.types import Array, Box, Discrete, Key, Observation, Space, count_of
+from rollax.errors import EnvError, fails, shortened
+from rollax.types import Array, Discrete, Key, Observation, Space, action_shape
 
 # Which of so many values of `step` must be numbers.
 RETURNED = {5: ("", "", "reward", "done"), 6: ("", "", "reward", "terminated", "truncated")}
@@ -65,10 +66,10 @@ def to_task(env: Any, params: Any, name: str) -> Task:
         raise EnvError(f"{name}: reset must return an observation of at least one array, not {_outline(raw)}")
     players = int(getattr(env, "players", 0))
     alone = (players,) if players else ()
-    if isinstance(space, Box):
-        action = jax.ShapeDtypeStruct((*alone, len(space.low)), jnp.float32)
-    else:
-        action = jax.ShapeDtypeStruct(alone, jnp.int32)
+    if players and not isinstance(space, Discrete):
+        raise EnvError(f"{name}: several players have discrete actions only; give it one player, or numbered actions")
+    spoken = action_shape(space, alone)
+    action = jax.eval_shape(lambda x: for_environment(space, x), spoken)
     stepped = _expect(name, "step", (5, 6), lambda: env.step, key, state, action, params)
     named_flags = {"terminated": stepped[3], "truncated": stepped[4]} if len(stepped) == 6 else {"done": stepped[3]}
     if len(stepped) == 5:
@@ -107,10 +108,10 @@ def to_task(env: Any, params: Any, name: str) -> Task:
     if stack > 1 and (len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][-1] != stack):
         problems.append(f"with stack={stack} an observation is one picture [H, W, {stack}], not {shapes}")
     legal = observation.legal
-    if legal is not None and isinstance(space, Box):
-        problems.append("a mask of legal actions goes with discrete actions only; leave it out")
-    elif legal is not None and (legal.shape != (count_of(space),) or legal.dtype != bool):
-        wanted = f"bool[{count_of(space)}], one flag for each action"
+    if legal is not None and not isinstance(space, Discrete):
+        problems.append("a mask of legal actions goes with one discrete action only; leave it out")
+    elif legal is not None and isinstance(space, Discrete) and (legal.shape != (space.n,) or legal.dtype != bool):
+        wanted = f"bool[{space.n}], one flag for each action"
         problems.append(f"the mask of legal actions is {_outline(legal)}, not {wanted}")
     if problems:
         raise EnvError("\n".join(f"{name}: {problem}" for problem in problems))
@@ -124,16 +125,15 @@ def _action_space(env: Any, params: Any, name: str) -> Space:
             said = "" if count is None else f", a number of at least 1, and not {count!r}"
             raise EnvError(f"{name}: an environment needs `num_actions` or `action_space(params).n`{said}")
         return Discrete(count)
-    space = _call(name, "action_space", env.action_space, params)
-    if hasattr(space, "low") and hasattr(space, "high"):
-        shape = tuple(getattr(space, "shape", ()))
-        low, high = (np.broadcast_to(np.asarray(end, np.float64), shape).reshape(-1) for end in (space.low, space.high))
-        return Box(tuple(low.tolist()), tuple(high.tolist()))
-    if not hasattr(space, "n"):
-        raise EnvError(f"{name}: action_space(params) must be discrete, with `n`, or a box, with `low` and `high`")
-    if int(space.n) < 1:
-        raise EnvError(f"{name}: action_space(params).n must be at least 1, and not {space.n}")
-    return Discrete(int(space.n))
+    space = env.action_space
+    space = _call(name, "action_space", space, params) if callable(space) else space
+    found = space_of(name, space)
+    if found is None:
+        raise EnvError(
+            f"{name}: its action_space is {shortened(str(space))}; rollax knows spaces with `n`, with `nvec`, "
+            "with `low` and `high`, and with `spaces`"
+        )
+    return found
 
 
 def _one_hot(env: Any, params: Any, name: str) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rollax import settings as named
 from rollax.envs import registry
+from rollax.envs.actions import few_actions, in_words, random_action
 from rollax.envs.adapters import FiveValues
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Envs, Task, of_all_players, play_envs, reset_envs, step_envs
@@ -35,7 +36,7 @@ def check_environment(name: str, steps: int, world: Any = None) -> list[str]:
     task = registry.make(name, world)
     features = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", task.observation.features)
     found = [
-        f"{name}: {task.num_actions} actions, observation {features}",
+        f"{name}: {in_words(task.action)}, observation {features}",
         *([f"{task.players} players"] if task.players else []),
         "legal actions: " + ("all" if task.observation.legal is None else "a mask in each observation"),
     ]
@@ -55,8 +56,7 @@ def check_inside(task: Task, name: str, steps: int) -> list[str]:
 
         def step(envs, key):
             act_key, env_key = jax.random.split(key)
-            legal = jnp.ones((*who, task.num_actions), bool) if envs.obs.legal is None else envs.obs.legal
-            action = jax.random.categorical(act_key, jnp.where(legal, 0.0, -jnp.inf)).astype(jnp.int32)
+            action = random_action(task.action, act_key, who, envs.obs.legal)
             length = envs.episode_length + 1
             envs, transition, episodes = step_envs(task, envs, Decision(action), env_key)
             return envs, (transition, episodes, length, envs.obs)
@@ -95,7 +95,7 @@ def check_inside(task: Task, name: str, steps: int) -> list[str]:
             "note: reset gives the same observation whatever its key: every episode begins alike; "
             "if that is not meant, draw the start from the key"
         )
-    if all(_equal(moves[0], move) for move in moves[1:]) and task.num_actions > 1:
+    if all(_equal(moves[0], move) for move in moves[1:]) and len(moves) > 1:
         found.append("note: the first step does the same whatever its action; if that is not meant, look at `step`")
     count = int(episodes.count)
     cut = np.asarray(rollout.truncated & ~rollout.terminated)
@@ -231,8 +231,9 @@ def every_action(task: Task) -> list:
     envs = reset_envs(task, jax.random.key(0), NUM_ENVS)
     who = (NUM_ENVS, task.players) if task.players else (NUM_ENVS,)
     found = []
-    for action in range(min(task.num_actions, MOST_ACTIONS)):
-        after, transition, _ = step_envs(task, envs, Decision(jnp.full(who, action, jnp.int32)), jax.random.key(1))
+    for action in few_actions(task.action, MOST_ACTIONS):
+        all_alike = jnp.broadcast_to(action, (*who, *action.shape))
+        after, transition, _ = step_envs(task, envs, Decision(all_alike), jax.random.key(1))
         state = [
             leaf for leaf in jax.tree.leaves(after.state) if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         ]
@@ -261,7 +262,8 @@ def check_outside(task: HostTask, steps: int) -> list[str]:
             found.append("note: reset gives the same observation whatever its seed")
         ended, truncated, lengths = 0, 0, np.zeros(count, int)
         for _ in range(steps):
-            stepper.submit(random.integers(0, task.num_actions, count, dtype=np.int32))
+            key = jax.random.key(int(random.integers(2**31)))
+            stepper.submit(np.asarray(random_action(task.action, key, (count,))))
             step = stepper.result()
             cut = step.truncated & ~step.terminated
             ended, truncated, lengths = ended + int(step.ended.sum()), truncated + int(cut.sum()), lengths + 1

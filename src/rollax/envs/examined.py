@@ -89,8 +89,8 @@ class Examined:
             raise EnvError(f"reset must return 2 values, observation and info, and not {shortened(answer)}")
         return self.seen(answer[0], "reset")
 
-    def step(self, action: int) -> Outcome:
-        answer = self.env.step(np.int64(action))
+    def step(self, action: Any) -> Outcome:
+        answer = self.env.step(action)
         if not isinstance(answer, tuple) or len(answer) != 5:
             count = f"{len(answer)} values" if isinstance(answer, tuple) else shortened(answer)
             raise EnvError(f"step must return 5 values, as Gymnasium's environments do, and not {count}")

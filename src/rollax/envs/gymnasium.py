@@ -1,4 +1,4 @@
-"""Any Gymnasium environment with discrete actions, by its id: `gymnasium:CartPole-v1`."""
+"""Any Gymnasium environment, by its id: `gymnasium:CartPole-v1`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from rollax.envs.actions import for_environment, space_of
 from rollax.envs.examined import Examined, Facts, Leaf, gymnasium_for, leaves_of, made, put, settle
 from rollax.envs.host import OPENING_SECONDS, HostConfig, HostEnvs, HostStep, HostTask, timed
 from rollax.envs.names import ATARI, GYMNASIUM
 from rollax.envs.pool import STARTING_SECONDS, Pool, Restarts, facts_in_a_process
 from rollax.errors import ConfigError
 from rollax.settings import COUNT_OR_NONE, setting
-from rollax.types import Discrete, Observation
+from rollax.types import Observation, Space
+
+Actions = Callable[[np.ndarray], list]  # of a batch, as each environment takes its own
 
 
 @dataclass(frozen=True)
@@ -49,29 +52,31 @@ class GymnasiumWorld(HostConfig):
             raise ConfigError(f"env={name!r}: Atari's games have names of their own: {name.removeprefix(GYMNASIUM)}")
         facts = self.facts(name)
         space, seen = facts.action_space, facts.observation_space
-        if not isinstance(space, gymnasium.spaces.Discrete):
-            raise ConfigError(
-                f"env={name!r} has no discrete actions ({space}); an agent for continuous actions is still missing"
-            )
+        spoken = space_of(name, space)
+        if spoken is None:
+            raise ConfigError(f"env={name!r} has actions {space}; rollax knows choices, numbers, and several of them")
         leaves = list(leaves_of(name, seen))
         states = int(seen.n) if isinstance(seen, gymnasium.spaces.Discrete) else 0
         if states:
             features: Any = jax.ShapeDtypeStruct((states,), np.float32)
         else:
             features = tree_of(seen)([jax.ShapeDtypeStruct(leaf.shape, leaf.kept) for leaf in leaves])
+        actions = actions_for(spoken, space)
         apart, restarts = self.vectorization == "async", Restarts(self.env_restarts)
         # What a batch may take beside the step itself: each restart is a new process, and an environment made anew.
         anew = STARTING_SECONDS + 2 * self.env_seconds + OPENING_SECONDS
         return HostTask(
             name=name,
-            open=lambda count: self.batch(name, count, facts, leaves, restarts),
+            open=lambda count: self.batch(name, count, facts, leaves, actions, restarts),
             observation=Observation(features),
-            action=Discrete(int(space.n)),
+            action=spoken,
             truncation_interval=self.least_time or max(1, facts.time_limit or 1),
             one_hot=states,
             seconds=self.env_seconds,
             patience=(1 + self.env_restarts) * anew if apart else 0.0,
-            camera=(lambda: GymnasiumCamera(name, int(space.start))) if "rgb_array" in facts.render_modes else None,
+            camera=(lambda: GymnasiumCamera(name, actions_for(spoken, space)))
+            if "rgb_array" in facts.render_modes
+            else None,
             pictures_per_second=facts.render_fps,
         )
 
@@ -85,20 +90,22 @@ class GymnasiumWorld(HostConfig):
         timed(name, "close", limit, single.close)
         return facts
 
-    def batch(self, name: str, count: int, facts: Facts, leaves: list[Leaf], restarts: Restarts) -> HostEnvs:
-        tree, first = tree_of(facts.observation_space), int(facts.action_space.start)
+    def batch(
+        self, name: str, count: int, facts: Facts, leaves: list[Leaf], actions: Actions, restarts: Restarts
+    ) -> HostEnvs:
+        tree = tree_of(facts.observation_space)
         if self.vectorization == "async":
-            arguments = (leaves, tree, first, self.env_seconds, restarts, self.check_space)
+            arguments = (leaves, tree, actions, self.env_seconds, restarts, self.check_space)
             return Pool(name, count, *arguments)
-        return InTurn([Examined(name) for _ in range(count)], leaves, tree, first, self.check_space)
+        return InTurn([Examined(name) for _ in range(count)], leaves, tree, actions, self.check_space)
 
 
 class InTurn:
     """Environments in this process, stepped one after the other."""
 
-    def __init__(self, envs: list[Examined], leaves: list[Leaf], tree: Callable, first_action: int, bounded: bool):
+    def __init__(self, envs: list[Examined], leaves: list[Leaf], tree: Callable, actions: Actions, bounded: bool):
         self.envs, self.leaves, self.tree = envs, leaves, tree
-        self.first_action, self.bounded = first_action, bounded
+        self.actions, self.bounded = actions, bounded
 
     def reset(self, seeds: np.ndarray) -> Any:
         shown = self.rows()
@@ -111,7 +118,7 @@ class InTurn:
         shown, last, count = self.rows(), None, len(self.envs)
         reward = np.zeros(count, np.float32)
         terminated, truncated, ended = (np.zeros(count, bool) for _ in range(3))
-        actions = (action + self.first_action).tolist()
+        actions = self.actions(action)
         for number, env in enumerate(self.envs):
             outcome = env.step(actions[number])
             put(shown, number, outcome.shown)
@@ -141,8 +148,8 @@ class InTurn:
 class GymnasiumCamera:
     """One environment of Gymnasium that shows how it is drawn."""
 
-    def __init__(self, name: str, first_action: int):
-        self.name, self.first_action = name, first_action
+    def __init__(self, name: str, actions: Actions):
+        self.name, self.actions = name, actions
         self.env = made(name, lambda: gymnasium_for(name).make(name.removeprefix(GYMNASIUM), render_mode="rgb_array"))
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
@@ -150,7 +157,7 @@ class GymnasiumCamera:
         return self.picture()
 
     def step(self, action: np.ndarray) -> HostStep:
-        _, reward, terminated, truncated, _ = self.env.step(int(action[0]) + self.first_action)
+        _, reward, terminated, truncated, _ = self.env.step(self.actions(action)[0])
         flags = (np.array([flag]) for flag in (terminated, truncated, terminated or truncated))
         return HostStep(self.picture(), np.array([reward], np.float32), *flags)
 
@@ -159,6 +166,31 @@ class GymnasiumCamera:
 
     def close(self) -> None:
         self.env.close()
+
+
+def actions_for(spoken: Space, space: Any) -> Actions:
+    """From actions `[N, ...]` of an agent to those of so many environments, with Gymnasium's spaces."""
+
+    def outline(space: Any) -> Any:
+        """The first choice of each part: Gymnasium may count from any number."""
+        inner = getattr(space, "spaces", None)
+        if inner is None:
+            return np.asarray(getattr(space, "start", 0), space.dtype)
+        if hasattr(inner, "keys"):
+            return {key: outline(inner[key]) for key in inner}
+        return tuple(map(outline, inner))
+
+    starts = outline(space)
+
+    def actions(action: np.ndarray) -> list:
+        whole = jax.tree.map(
+            lambda first, part: (part + first).astype(first.dtype), starts, for_environment(spoken, action)
+        )
+        if isinstance(whole, np.ndarray):
+            return list(whole)
+        return [jax.tree.map(lambda part, number=number: part[number], whole) for number in range(len(action))]
+
+    return actions
 
 
 def tree_of(space: Any) -> Callable[[list], Any]:

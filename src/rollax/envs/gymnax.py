@@ -14,27 +14,28 @@ from contextlib import contextmanager
 from typing import Any
 
 # As gymnax has registered them itself; `test_names_of_gymnax_are_its_own` compares.
-DISCRETE = (
+NAMES = (
     *("CartPole-v1", "Acrobot-v1", "MountainCar-v0"),
     *("Asterix-MinAtar", "Breakout-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar"),
     *("Catch-bsuite", "DeepSea-bsuite", "MemoryChain-bsuite", "UmbrellaChain-bsuite", "DiscountingChain-bsuite"),
     *("MNISTBandit-bsuite", "SimpleBandit-bsuite", "FourRooms-misc", "MetaMaze-misc", "BernoulliBandit-misc"),
     *("GaussianBandit-misc", "Pong-misc", "FrozenLake-misc"),
+    # Their actions are numbers.
+    *("Pendulum-v1", "MountainCarContinuous-v0", "PointRobot-misc", "Reacher-misc", "Swimmer-misc"),
 )
-CONTINUOUS = ("Pendulum-v1", "MountainCarContinuous-v0", "PointRobot-misc", "Reacher-misc", "Swimmer-misc")
 # What its games draw with.
 DRAWING = ("seaborn", "matplotlib.pyplot")
 
 
 def names() -> list[str]:
-    """The environments with discrete actions, those that somebody has registered included."""
+    """Its environments, those that somebody has registered included."""
     registered = sys.modules["gymnax"].registered_envs if "gymnax" in sys.modules else ()
-    return [*DISCRETE, *(name for name in registered if name not in (*DISCRETE, *CONTINUOUS))]
+    return [*NAMES, *(name for name in registered if name not in NAMES)]
 
 
 def knows(name: str) -> bool:
     """Whether `make` can make it."""
-    return name in names() or name in CONTINUOUS
+    return name in names()
 
 
 def make(name: str) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rollax.envs.actions import for_environment
 from rollax.envs.protocol import EnvConfig, Envs
 from rollax.errors import EnvError, RollaxError, fails, warn
 from rollax.settings import POSITIVE, setting
@@ -44,7 +45,7 @@ class HostEnvs(Protocol):
         ...
 
     def step(self, action: np.ndarray) -> HostStep:
-        """One step of each with actions `int32[N]`."""
+        """One step of each with actions `[N, ...]`, as an agent speaks of them."""
         ...
 
     def close(self) -> None: ...
@@ -89,6 +90,10 @@ class HostTask:
     @property
     def num_actions(self) -> int:
         return count_of(self.action)
+
+    def for_environment(self, action: Any) -> Any:
+        """Actions `[...]` of an agent as the environment takes them, scaled to its bounds."""
+        return for_environment(self.action, action)
 
     def spec(self, num_envs: int, rollout_length: int) -> EnvSpec:
         return EnvSpec(

@@ -15,7 +15,7 @@ _TWO_PLAYERS = {"combat", "joust", "maze_craze", "warlords"}
 
 
 def names() -> list[str]:
-    """All environments that can be named without a module, those without discrete actions left out."""
+    """All environments that can be named without a module."""
     return [*inside_names(), *atari_names()]
 
 

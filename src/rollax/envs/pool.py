@@ -133,12 +133,12 @@ class Pool:
         count: int,
         leaves: list[Leaf],
         tree: Callable[[list[np.ndarray]], Any],
-        first_action: int,
+        actions: Callable[[np.ndarray], list],
         seconds: float,
         restarts: Restarts,
         bounded: bool,
     ):
-        self.name, self.tree, self.first_action, self.bounded = name, tree, first_action, bounded
+        self.name, self.tree, self.actions, self.bounded = name, tree, actions, bounded
         self.seconds, self.opening = seconds, seconds + count * OPENING_SECONDS
         self.restarts = restarts
         self.broken = False  # it has been given up
@@ -190,7 +190,7 @@ class Pool:
         return self.tree([rows.copy() for rows in self.shown])
 
     def step(self, action: np.ndarray) -> HostStep:
-        answers = self.call("step", dict(enumerate((action + self.first_action).tolist())), self.seconds)
+        answers = self.call("step", dict(enumerate(self.actions(action))), self.seconds)
         reward = np.zeros(len(answers), np.float32)
         terminated, truncated, lost = (np.zeros(len(answers), bool) for _ in range(3))
         for number, answer in answers.items():

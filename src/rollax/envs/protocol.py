@@ -9,8 +9,21 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from rollax.envs.actions import for_environment
 from rollax.tracing import ACTING, STEPPING, phase
-from rollax.types import Array, Box, Carry, Decision, EnvSpec, Key, Observation, Space, Transition, count_of
+from rollax.types import (
+    Array,
+    Carry,
+    Decision,
+    Discrete,
+    EnvSpec,
+    Key,
+    Observation,
+    Space,
+    Transition,
+    action_shape,
+    count_of,
+)
 
 EnvState = Any
 
@@ -109,7 +122,7 @@ class Task:
         return self.with_last(shown, *self.nothing_before()) if self.shows_last else shown, state
 
     def step(self, key: Key, state: EnvState, action: Array) -> Step:
-        step = self.outcome(self.env.step(key, state, self.as_the_environment_has_it(action), self.params))
+        step = self.outcome(self.env.step(key, state, self.for_environment(action), self.params))
         if not self.shows_last:
             return step
         ended = step.terminated | step.truncated
@@ -118,20 +131,18 @@ class Task:
         return step._replace(obs=obs, next_obs=next_obs)
 
     def nothing_before(self) -> tuple[Array, Array]:
-        """The action and the reward before the first of an episode: no action at all, and 0."""
-        return jnp.int32(-1), jnp.float32(0)
+        """The action and the reward before the first of an episode: no action at all, or numbers 0, and 0."""
+        none = action_shape(self.action)
+        return jnp.full(none.shape, -1 if isinstance(self.action, Discrete) else 0, none.dtype), jnp.float32(0)
 
     def with_last(self, obs: Observation, action: Array, reward: Array) -> Observation:
-        """An observation with what was done before it, as a flag for each action, and what that brought."""
-        done = jax.nn.one_hot(action, self.num_actions)
+        """An observation with what was done before it, a numbered action as a flag for each, and what that brought."""
+        done = jax.nn.one_hot(action, self.num_actions) if isinstance(self.action, Discrete) else action
         return obs._replace(features={"observation": obs.features, "last_action": done, "last_reward": reward[None]})
 
-    def as_the_environment_has_it(self, action: Array) -> Array:
-        """An action of an agent, whose numbers lie in [-1, 1], scaled to the bounds of the environment."""
-        if not isinstance(self.action, Box):
-            return action
-        low, high = jnp.array(self.action.low, jnp.float32), jnp.array(self.action.high, jnp.float32)
-        return low + (jnp.clip(action, -1.0, 1.0) + 1.0) / 2.0 * (high - low)
+    def for_environment(self, action: Any) -> Any:
+        """Actions `[...]` of an agent as the environment takes them, scaled to its bounds."""
+        return for_environment(self.action, action)
 
     def turn(
         self, key: Key, state: EnvState, decide: Callable[[Any, Observation], Decision]

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from rollax.envs.actions import random_action
 from rollax.envs.protocol import Envs, Task, play_envs
 from rollax.types import Array, Carry, Decision, Key, Observation
 
@@ -26,10 +27,7 @@ class RandomPlay:
         return Decision(self.draw(obs, jax.random.fold_in(key, player), fresh.shape))
 
     def draw(self, obs: Observation, key: Key, shape: tuple[int, ...]) -> Array:
-        if obs.legal is None:
-            return jax.random.randint(key, shape, 0, self.task.num_actions)
-        chances = jax.random.uniform(key, obs.legal.shape)
-        return jnp.argmax(jnp.where(obs.legal, chances, -1.0), axis=-1)
+        return random_action(self.task.action, key, shape, obs.legal)
 
 
 def random_play(task: Task, steps: int) -> Callable[[Envs, Key], tuple[Envs, Array]]:

@@ -18,7 +18,6 @@ from rollax.envs.protocol import EnvConfig, Task
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.envs.views import ViewConfig
 from rollax.errors import ConfigError, EnvError, fails, told
-from rollax.types import Box
 
 # Our own, by name: dataclasses whose fields are what can be chosen of a world.
 OWN: dict[str, Callable[[], Any]] = {
@@ -75,13 +74,7 @@ def make(name: str, world: Any = None, view: ViewConfig | None = None) -> Task |
         env, params = _import(name)
     else:
         env, params = _gymnax(name)
-    task = to_task(env, params, name)
-    if isinstance(task.action, Box):
-        numbers = len(task.action.low)
-        raise ConfigError(
-            f"env={name!r} has no discrete actions, but {numbers} continuous ones; an agent for them is still missing"
-        )
-    return view.of(task, name)
+    return view.of(to_task(env, params, name), name)
 
 
 def make_inside(name: str, world: Any = None, view: ViewConfig | None = None) -> Task:

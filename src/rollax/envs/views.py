@@ -10,7 +10,6 @@ from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError
 from rollax.settings import setting
-from rollax.types import Discrete
 
 
 @dataclass(frozen=True)
@@ -25,10 +24,9 @@ class ViewConfig:
         """An environment as it is shown.  Raises ConfigError where that cannot be."""
         if not self.observe_last:
             return task
-        if task.players or task.stack > 1 or not isinstance(task.action, Discrete):
+        if task.players or task.stack > 1:
             raise ConfigError(
-                f"observe_last=True is for one player with discrete actions and no stack of frames, and env={name!r} "
-                "is not so; leave it out"
+                f"observe_last=True is for one player and no stack of frames, and env={name!r} is not so; leave it out"
             )
         shown = jax.eval_shape(lambda obs: task.with_last(obs, *task.nothing_before()), task.observation)
         return replace(task, observation=shown, shows_last=True)

@@ -34,7 +34,7 @@ from rollax.memory.rows import (
     unpack,
 )
 from rollax.rules.targets import n_step
-from rollax.types import Array, Box, EnvSpec, Observation, Transition
+from rollax.types import Array, EnvSpec, Observation, Transition, size_of
 
 
 class Batch(NamedTuple):
@@ -78,13 +78,13 @@ class Ring:
     def empty(self) -> RingState:
         spec, envs = self.spec, self.spec.own_envs
         shapes, places = newest(spec.observation, spec), (envs, self.rows + self.spares)
-        action = spec.action
+        numbers = size_of(spec.action)
         return RingState(
             observations=jax.tree.map(lambda x: jnp.zeros((*places, *x.shape), x.dtype), shapes),
             steps=jnp.zeros((envs, self.rows, 2), jnp.uint32),
             added=jnp.int32(0),
             interrupted=jnp.int32(-1) if spec.restarts else None,
-            vectors=jnp.zeros((envs, self.rows, len(action.low))) if isinstance(action, Box) else None,
+            vectors=jnp.zeros((envs, self.rows, numbers)) if numbers else None,
         )
 
     def write(self, state: RingState, rollout: Transition) -> RingState:

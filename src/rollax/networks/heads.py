@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from rollax.networks.policies import PolicyHead
 from rollax.networks.recurrence import NoRecurrence, Recurrence
 from rollax.networks.torsos import Torso
 from rollax.networks.weights import orthogonal
@@ -289,13 +290,13 @@ class QNetwork(nn.Module):
 class ActorCritic(nn.Module):
     """A torso with a policy and a value on top of it, or one torso for each; each torso has a memory of its own."""
 
-    num_actions: int
+    head: PolicyHead
     torso: Torso
     shared: bool
     recurrence: Recurrence = NoRecurrence()
 
     def __call__(self, features: Any) -> tuple[Array, Array]:
-        """Scores of all actions `[N, A]`, of which the policy is the softmax, and values `[N]`, without a memory."""
+        """What `head` reads of each state, `[N, A]`, and values `[N]`, without a memory."""
         return self.through(features)[:2]
 
     def initial_carry(self, num: int) -> Carry:
@@ -306,7 +307,7 @@ class ActorCritic(nn.Module):
 
     @nn.compact
     def through(self, features: Any, carry: Carry = (), fresh: Array | None = None) -> tuple[Array, Array, Carry]:
-        """Scores and values of rows `[N]`, and the carry after them.
+        """What `head` reads, and values, of rows `[N]`, and the carry after them.
 
         Without a memory, of features `[N, ...]`.  With one, of features `[T, B, ...]`, of which `fresh` are the first
         of an episode: rows are the first step's, then the second's.
@@ -314,9 +315,12 @@ class ActorCritic(nn.Module):
         names = ["actor"] if self.shared else ["actor", "critic"]
         seen, after = zip(*(self.see(features, carry, fresh, *named) for named in enumerate(names)), strict=True)
         # A policy that begins near uniform has nothing to unlearn.
-        scores = nn.Dense(self.num_actions, kernel_init=orthogonal(0.01), name="policy")(seen[0])
+        said = nn.Dense(self.head.outputs, kernel_init=orthogonal(0.01), name="policy")(seen[0])
+        if self.head.free:
+            free = self.param("deviation", nn.initializers.constant(self.head.start), (self.head.free,))
+            said = jnp.concatenate([said, jnp.broadcast_to(free, (*said.shape[:-1], self.head.free))], axis=-1)
         value = nn.Dense(1, kernel_init=orthogonal(1.0), name="value")(seen[-1])
-        return scores, value[..., 0], after if self.recurrence.remembers else ()
+        return said, value[..., 0], after if self.recurrence.remembers else ()
 
     def see(self, features: Any, carry: Carry, fresh: Array | None, number: int, name: str) -> tuple[Array, Carry]:
         """What one torso makes of features, rows `[N, D]`, and the carry after them."""

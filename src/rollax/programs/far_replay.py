@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from rollax.agents.base import Learner, LearningInParts, Lessons, Memory, Progress
-from rollax.agents.dqn import DQN
+from rollax.agents.replaying import Replaying
 from rollax.memory.replay import Sample
 from rollax.types import Array, Key, Metrics, Transition
 
 
 class Draws(NamedTuple):
-    """All that an iteration learns from: leaves lead with its gradient steps, but for `epsilon`."""
+    """All that an iteration learns from: leaves lead with its gradient steps, but for `noted`."""
 
     samples: Sample
     keys: Key
-    epsilon: Array
+    noted: Metrics  # see `Replaying.noted`
 
 
 class NewPriorities(NamedTuple):
@@ -36,7 +36,7 @@ class NewPriorities(NamedTuple):
 class FarReplay(LearningInParts):
     """The learning of an agent with a replay: it takes `Draws` in place of the memory, and gives `NewPriorities`."""
 
-    agent: DQN
+    agent: Replaying
 
     @property
     def updates(self) -> int:
@@ -51,7 +51,7 @@ class FarReplay(LearningInParts):
     def draw(self, learner: Learner, memory: Memory, key: Key) -> Draws:
         """All samples of an iteration, with a learner that is `light`."""
         keys = self.agent.step_keys(key)
-        return Draws(self.agent.draw_all(learner, memory, keys.draw), keys.loss, self.agent.epsilon(learner))
+        return Draws(self.agent.draw_all(learner, memory, keys.draw), keys.loss, self.agent.noted(learner))
 
     def settle(self, hparams: Any, memory: Memory, new: NewPriorities) -> Memory:
         """The memory, told what the learner found."""
@@ -63,7 +63,7 @@ class FarReplay(LearningInParts):
         del rollout, key  # both were used in drawing
         priorities = jnp.zeros((self.updates, self.agent.config.batch_size))
         each = (jnp.arange(self.updates), memory.samples, memory.keys)
-        return ((learner, priorities), ()), Lessons(memory.epsilon, each)
+        return ((learner, priorities), ()), Lessons(memory.noted, each)
 
     def step(self, progress: Progress, shared: Array, own: tuple[Array, Sample, Key]) -> tuple[Progress, Metrics]:
         (learner, priorities), _ = progress
@@ -76,4 +76,4 @@ class FarReplay(LearningInParts):
     ) -> tuple[Learner, NewPriorities, Metrics]:
         (learner, priorities), _ = progress
         _, samples, _ = lessons.each
-        return learner, NewPriorities(samples.handle, priorities), {**metrics, "epsilon": lessons.shared}
+        return learner, NewPriorities(samples.handle, priorities), {**metrics, **lessons.shared}

@@ -27,7 +27,16 @@ from rollax.programs.background import beside
 from rollax.programs.compiling import NONE, compiler_options
 from rollax.programs.evaluate import Best, Evaluation, keep_best, nothing
 from rollax.programs.host_evaluate import HostEvaluator
-from rollax.programs.host_loop import HostLoop, HostRollout, TimeStep, by_member, shown_shapes, start, time_step_after
+from rollax.programs.host_loop import (
+    HostLoop,
+    HostRollout,
+    TimeStep,
+    by_member,
+    for_all,
+    shown_shapes,
+    start,
+    time_step_after,
+)
 from rollax.programs.host_pieces import Pieces, make_pieces, predicted_bytes, slim
 from rollax.programs.loop import TrainState
 from rollax.programs.program import (
@@ -243,7 +252,7 @@ class HostRunning(Running):
         while len(steps) < length:
             step = len(steps)
             self.obs, decision = self.pieces.act(learner, self.carry, self.obs, self.after, keys[step])
-            self.stepper.submit(np.asarray(decision.action).reshape(-1))
+            self.stepper.submit(for_all(decision.action))
             # What follows is done while the environments are stepped.
             seen.append(self.obs), decisions.append(decision), carries.append(self.carry)
             fresh.append(self.after.fresh)

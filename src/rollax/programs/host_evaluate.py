@@ -14,7 +14,7 @@ from rollax.agents.base import Agent, Learner
 from rollax.envs.host import HostTask, Stepper
 from rollax.programs.background import beside
 from rollax.programs.evaluate import Evaluation, nothing
-from rollax.programs.host_loop import HostLoop, TimeStep, start, time_step_after
+from rollax.programs.host_loop import HostLoop, TimeStep, for_all, start, time_step_after
 from rollax.types import Array, Carry, Key, Observation
 
 
@@ -58,7 +58,7 @@ class HostEvaluator:
             between()
             arguments = (learner, carry, obs, after, split[:, 1], np.uint32(step))
             obs, action, carry = self.act(*arguments) if step else beside(self.act, *arguments)  # which compiles it
-            stepper.submit(np.asarray(action).reshape(-1))
+            stepper.submit(for_all(action))
             done = stepper.result()
             ended, truncated, reward = (x.reshape(shape) for x in (done.ended, done.truncated, done.reward))
             returns += np.where(running, reward, 0.0)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.agents.base import Agent, Learner, LearningInParts, Lessons, Memory, Progress, Stepwise
-from rollax.agents.dqn import DQN
+from rollax.agents.replaying import Replaying
 from rollax.envs.host import HostStep, HostTask, Stepper
 from rollax.memory.rows import expand
 from rollax.programs.far_replay import FarReplay
@@ -72,7 +72,7 @@ class HostLoop(Loop):
     def learning_in_parts(self) -> LearningInParts:
         """Who learns, part by part: from a memory, or from what was drawn of one that is elsewhere."""
         if self.far:
-            return FarReplay(cast(DQN, self.agent))
+            return FarReplay(cast(Replaying, self.agent))
         return self.agent if isinstance(self.agent, Stepwise) else InOnePart(self.agent)
 
     @property
@@ -178,6 +178,11 @@ def time_step_after(step: HostStep, shape: tuple[int, int]) -> TimeStep:
     if step.lost is not None:
         ended, fresh = ended | step.lost, fresh | step.lost
     return TimeStep(by_member(step.shown, shape), ended.reshape(shape), fresh.reshape(shape))
+
+
+def for_all(action: Array) -> np.ndarray:
+    """Actions `[members, B, ...]` as the batch of all environments takes them."""
+    return np.asarray(action).reshape(-1, *action.shape[2:])
 
 
 def by_member(tree: Any, shape: tuple[int, int]) -> Any:

@@ -11,8 +11,10 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from rollax.agents.dqn import DQNHParams
+from rollax.agents.names import AGENTS
+from rollax.agents.replaying import ReplayHParams
 from rollax.envs import registry
+from rollax.envs.actions import in_words
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError, EnvError
@@ -30,7 +32,7 @@ from rollax.programs.mesh import Grid, Spread, grid_of, largest_grid, mesh_of, s
 from rollax.programs.program import Program, Schedule, population_axes
 from rollax.programs.streams import ITERATIONS
 from rollax.tracing import DATA
-from rollax.types import EnvSpec, Key
+from rollax.types import Discrete, EnvSpec, Key
 
 LARGEST_BLOCK = 64
 
@@ -113,7 +115,7 @@ def make_plan(
     spec = learner_spec(task, experiment.loop)
     choices = experiment.choices
     warm_up = experiment.iterations(experiment.loop.warm_up_steps)
-    problems += choices.problems(spec)
+    problems += action_problems(experiment, spec) or choices.problems(spec)
     least = choices.least_warm_up(spec)
     if warm_up < least:
         problems.append(
@@ -165,10 +167,25 @@ def kind_of(experiment: Experiment, task: Task | HostTask, debug: Debug) -> type
     return DebugProgram if debug.rebuilds else JitProgram
 
 
+def action_problems(experiment: Experiment, spec: EnvSpec) -> list[str]:
+    """Whether the agent can act in spaces of this kind, with those that can."""
+    if isinstance(spec.action, experiment.choices.takes):
+        return []
+    able = [name for name, recipe in AGENTS.items() if isinstance(spec.action, recipe.choices.takes)]
+    words = in_words(spec.action)
+    if isinstance(spec.action, Discrete):
+        words = f"there are {words}"
+        able = [name for name in ("dqn", "pqn", "ppo") if name in able]
+    return [
+        f"agent={experiment.agent!r} cannot act in env={experiment.env!r}, where {words}; "
+        f"take `rollax train {able[0]}`" + (f", or {' or '.join(able[1:])}" if able[1:] else "")
+    ]
+
+
 def limit_problems(experiment: Experiment) -> list[str]:
     """Whether the replay can draw from what is wanted."""
     hparams = experiment.hparams
-    limited = isinstance(hparams, DQNHParams) and hparams.replay_limit != 0
+    limited = isinstance(hparams, ReplayHParams) and hparams.replay_limit != 0
     if limited and type(experiment.choices.replay) is not UniformReplay:
         return ["replay_limit is for replay=uniform; leave it out, or set --capacity"]
     return []

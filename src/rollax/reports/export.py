@@ -24,6 +24,7 @@ from safetensors.numpy import save_file
 
 import rollax
 from rollax.envs import registry
+from rollax.envs.actions import in_words
 from rollax.envs.host import HostTask
 from rollax.errors import CheckpointError, ConfigError, demand
 from rollax.experiment.tree import to_json
@@ -49,7 +50,7 @@ from rollax.runs.result import Policy, Result
 from rollax.runs.seals import sealed
 from rollax.runs.tables import episode_statistics
 from rollax.runs.trust import experiment_in, remember
-from rollax.types import Array, Decision, Key, Observation
+from rollax.types import Array, Decision, Discrete, Key, Observation
 
 CARD, WEIGHTS, CONFIG, PROGRAM, ONNX = (
     "export.json", "weights.safetensors", "config.json", "policy.jaxexport", "policy.onnx",
@@ -111,7 +112,7 @@ def card_of(policy: Policy, result: Result, member: int, best: bool) -> dict[str
         "member": member,
         "seed": result.summary["members"][member]["seed"],
         "weights": "best evaluation" if best else "last",
-        "actions": policy.task.num_actions,
+        "actions": actions_of(policy),
         "observation": [
             {"name": leaf_name(path) or "observation", "dtype": str(leaf.dtype), "shape": list(leaf.shape)}
             for path, leaf in jax.tree_util.tree_leaves_with_path(shown.features)
@@ -125,6 +126,12 @@ def card_of(policy: Policy, result: Result, member: int, best: bool) -> dict[str
     }
 
 
+def actions_of(policy: Policy) -> int | str:
+    """How many actions there are to choose from, or in words what an action is."""
+    space = policy.task.action
+    return space.n if isinstance(space, Discrete) else in_words(space)
+
+
 def single_leaf(policy: Policy) -> bool:
     return len(jax.tree.leaves(policy.task.observation.features)) == 1
 
@@ -135,7 +142,8 @@ def program_of(policy: Policy) -> jax.export.Exported:
     It holds the weights.  Observations of several arrays are as many arguments, in the order of the card; without a
     mask there are no legal actions to tell.  The seed matters to a policy that draws, as with an evaluation epsilon.
     Of an agent that remembers, the carry's arrays `[b, ...]` and `fresh` `bool[b]` come before the seed, and its new
-    carry comes after the actions.
+    carry comes after the actions.  Actions that are not numbered are as the environment takes them, `[b, *shape]`, or
+    several arrays.
     """
     (batch,) = jax.export.symbolic_shape("b")
     together = (policy.task.players,) if policy.task.players else ()
@@ -155,7 +163,8 @@ def program_of(policy: Policy) -> jax.export.Exported:
         first = jax.tree.leaves(obs.features)[0]
         fresh = remembered[-1] if memory else jnp.zeros((first.shape[0], *together), bool)
         decision = policy.agent.act(policy.learner, carry, obs, fresh, jax.random.key(seed), explore=False)
-        return (decision.action, *jax.tree.leaves(decision.carry)) if memory else decision.action
+        action = jax.tree.leaves(policy.task.for_environment(decision.action))
+        return (*action, *jax.tree.leaves(decision.carry)) if memory or len(action) > 1 else action[0]
 
     flags = [jax.ShapeDtypeStruct((batch, *together), jnp.bool_)] if memory else []
     rows = [jax.ShapeDtypeStruct((batch, *leaf.shape), leaf.dtype) for leaf in memory]

@@ -20,7 +20,7 @@ from rollax.errors import CheckpointError, ConfigError, EnvError, demand
 from rollax.programs.plan import make_plan
 from rollax.runs.reader import kind_of
 from rollax.runs.result import Policy, Result
-from rollax.types import Observation
+from rollax.types import Observation, action_shape
 
 CLEAR = "\x1b[H\x1b[2J"
 SHORT_FILM, LONG_FILM = 500, 5_000  # steps, in JAX and outside it
@@ -45,7 +45,8 @@ class Ending(NamedTuple):
 def episode(task: Task, choose: Callable[[Scene], Any], seed: int, most: int) -> Iterator[Scene | Ending]:
     """The scenes of one episode and, last, its ending; `choose` may give up with None."""
     reset = jax.jit(task.reset)
-    step = jax.jit(lambda key, state, action: task.env.step(key, state, action, task.params))
+    step = jax.jit(lambda key, state, action: task.env.step(key, state, task.for_environment(action), task.params))
+    kind = action_shape(task.action).dtype
     key = jax.random.key(seed)
     obs, state = reset(jax.random.fold_in(key, 0))
     total, over, info = 0.0, False, {}
@@ -57,7 +58,9 @@ def episode(task: Task, choose: Callable[[Scene], Any], seed: int, most: int) ->
         if action is None:
             break
         steps += 1
-        raw, state, reward, terminated, truncated, info = step(jax.random.fold_in(key, steps), state, jnp.int32(action))
+        raw, state, reward, terminated, truncated, info = step(
+            jax.random.fold_in(key, steps), state, jnp.asarray(action, kind)
+        )
         obs, total = task.see(raw), total + float(jnp.sum(reward))
         over = bool(terminated) or bool(truncated)
         if over:
@@ -152,7 +155,6 @@ def film(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | End
             text = functools.partial(with_caption, as_blocks(picture[0]), step, total)
             yield Shot(picture[0], text)
             action, carry = policy.decide(carry, obs, fresh, seed + step)
-            action = action.astype(np.int32)
             player.submit(action)
             camera.submit(action)
             played, filmed = player.result(), camera.result()

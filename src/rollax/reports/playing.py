@@ -9,9 +9,11 @@ from typing import TextIO
 import numpy as np
 
 from rollax.envs import registry
+from rollax.envs.actions import in_words
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError
 from rollax.reports.films import CLEAR, Ending, Scene, as_text, drawer_for, episode
+from rollax.types import Discrete
 
 
 def play(name: str, *, seed: int = 0, keyboard: TextIO = sys.stdin, screen: TextIO = sys.stdout) -> Ending:
@@ -21,6 +23,10 @@ def play(name: str, *, seed: int = 0, keyboard: TextIO = sys.stdin, screen: Text
     if task.players:
         raise ConfigError(
             f"env={name!r} has {task.players} players, and a keyboard is for one; watch a run of it instead"
+        )
+    if not isinstance(task.action, Discrete):
+        raise ConfigError(
+            f"in env={name!r} {in_words(task.action)}, and keys choose numbered actions; watch a run of it instead"
         )
     keys, names = action_keys(task)
     live = keyboard.isatty()

@@ -55,17 +55,18 @@ class Policy:
 
     def start(self, batch: int = 1) -> Carry:
         """What the agent remembers before its first observation, or before the first of so many environments."""
-        return self.agent.initial_carry(batch)
+        return self.agent.greedy_carry(batch)
 
     def step(self, carry: Carry, observation: Any, fresh: Any = False, seed: int = 0) -> tuple[np.ndarray, Carry]:
         """The action for one observation, or actions for a batch, and what the agent remembers from there on.
 
         `fresh` tells which observations are the first of an episode; it may be one flag for all.
         """
-        return self.decide(carry, self.task.see(jax.tree.map(jnp.asarray, observation)), fresh, seed)
+        action, carry = self.decide(carry, self.task.see(jax.tree.map(jnp.asarray, observation)), fresh, seed)
+        return self.task.for_environment(action), carry
 
     def decide(self, carry: Carry, obs: Observation, fresh: Any, seed: int) -> tuple[np.ndarray, Carry]:
-        """The same for what the task has brought to the library's data types already."""
+        """The same in the library's data types, to which the task has brought the observation already."""
         together = (self.task.players,) if self.task.players else ()
         shapes = [(*together, *leaf.shape) for leaf in jax.tree.leaves(self.task.observation.features)]
         extra = {leaf.ndim - len(shape) for leaf, shape in zip(jax.tree.leaves(obs.features), shapes, strict=True)}
