@@ -65,10 +65,12 @@ def ready(agent: str, seeds: int, **settings: Any):
 
 def bare(seeds: int, make: Callable[[], Any] = make_bare_loop):
     """Likewise: two programs."""
-    init, loop = make()
+    begin, loop = make()
     keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
+    # Not vmapped: batches of LAPACK's decompositions may stand still for ever on two cores.
+    init = (lambda keys: jax.lax.map(begin, keys)) if seeds > 1 else begin
     if seeds > 1:
-        init, loop = jax.vmap(init), jax.vmap(loop, (0, None))
+        loop = jax.vmap(loop, (0, None))
     began = time.perf_counter()
     state = jax.jit(init)(keys if seeds > 1 else keys[0])
     compiled = jax.jit(loop, donate_argnums=0).lower(state, jnp.int32(1)).compile()

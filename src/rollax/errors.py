@@ -264,6 +264,13 @@ EXTRAS: dict[str, Extra] = {
     "torch": Extra("torch", "PyTorch"),
     "stable_baselines3": Extra("sb3", "Stable-Baselines3"),
     "sbx": Extra("sbx", "SBX"),
+    "jumanji": Extra("jumanji", "Jumanji"),
+    "pgx": Extra("pgx", "Pgx"),
+    "xminigrid": Extra("xminigrid", "XLand-MiniGrid"),
+    "navix": Extra("navix", "Navix", " (it brings some sixty packages)"),
+    "craftax": Extra("craftax", "Craftax"),
+    "octax": Extra("octax", "Octax", " (its games come with it, of several authors)"),
+    "brax": Extra("brax", "Brax"),
 }
 
 

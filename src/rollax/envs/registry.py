@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollax import settings as named
-from rollax.envs import atari, names
+from rollax.envs import atari, names, suites
 from rollax.envs import gymnasium as gymnasium_envs
 from rollax.envs import gymnax as gymnax_envs
 from rollax.envs.adapters import to_task
@@ -37,7 +37,8 @@ class FixedWorld(EnvConfig):
 
 def world_of(name: str) -> Any:
     """What can be chosen of an environment, as a dataclass with its defaults: one of our own is that itself."""
-    return (OWN.get(name) or host_world(name) or FixedWorld)()
+    suite = suites.suite_of(name)
+    return (OWN.get(name) or host_world(name) or suites.WORLDS.get(suite or "") or FixedWorld)()
 
 
 def host_world(name: str) -> Callable[[], Any] | None:
@@ -52,7 +53,7 @@ def own_module(name: str) -> str | None:
     """
     if name.startswith(names.GYMNASIUM):
         name = name.removeprefix(names.GYMNASIUM)
-    elif host_world(name) or name in OWN:
+    elif host_world(name) or name in OWN or suites.suite_of(name):
         return None
     return named.module_of(name) if named.is_own(name) else None
 
@@ -60,7 +61,7 @@ def own_module(name: str) -> str | None:
 def make(name: str, world: Any = None, view: ViewConfig | None = None) -> Task | HostTask:
     """The environment of that name, with the choices of `world`, as `view` shows it.
 
-    `package.module:make` calls a function of the user's.
+    `package.module:make` calls a function of the user's, whose environment may be of any kind that has a name here.
 
     Raises ConfigError where the name is wrong, EnvError where the environment is.
     """
@@ -70,8 +71,10 @@ def make(name: str, world: Any = None, view: ViewConfig | None = None) -> Task |
         return view.outside((world or world_of(name)).task(name), name)
     if name in OWN:
         env, params = world or world_of(name), None
+    elif suites.suite_of(name):
+        env, params = suites.make(name, world or world_of(name)), None
     elif named.is_own(name):
-        env, params = _import(name)
+        env, params = suites.adapted(*_import(name))
     else:
         env, params = _gymnax(name)
     return view.of(to_task(env, params, name), name)
