@@ -1,6 +1,6 @@
-"""Seconds until a run's programs are compiled, with an empty cache: every agent on CartPole-v1, presets as they are.
+"""Seconds until a run's programs are compiled, with an empty cache: every agent on CartPole-v1, `sac` on Pendulum-v1.
 
-    python benchmarks/compile_times.py [--agents ppo double ...] [--env CartPole-v1] [--repeats 3]
+    python benchmarks/compile_times.py [--agents ppo double ...] [--env NAME] [--repeats 3]
 
 Printed are tracing and compiling all that a run needs before its first step, and how long the first of the agent's runs
 in this process took to plan.  Nothing is kept on disk, so every repeat compiles anew.
@@ -32,13 +32,14 @@ def seconds(agent: str, env: str) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--agents", nargs="+", choices=AGENTS, default=list(AGENTS))
-    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--env", default="", help="for all agents; presets apply as usual")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     jax.config.update("jax_enable_compilation_cache", False)
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; seconds: planning, compiling (least to most)")
     for agent in options.agents:
-        runs = [seconds(agent, options.env) for _ in range(options.repeats)]
+        env = options.env or ("Pendulum-v1" if agent == "sac" else "CartPole-v1")
+        runs = [seconds(agent, env) for _ in range(options.repeats)]
         planning, compiling = zip(*runs, strict=True)
         spread = f"({min(compiling):.1f} to {max(compiling):.1f})"
         print(f"{agent:14} {statistics.median(planning):5.1f} {statistics.median(compiling):6.1f} {spread}", flush=True)

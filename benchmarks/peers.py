@@ -1,10 +1,10 @@
 """rollax beside its peers where programs are small: steps/s and seconds to compile, both sides in turns in one run.
 
-    python benchmarks/peers.py [--work ppo dqn pqn] [--seeds 1 256] [--rounds 9] [--rejax PYTHON]
+    python benchmarks/peers.py [--work ppo dqn pqn sac "ppo of numbers"] [--seeds 1 256] [--rounds 9] [--rejax PYTHON]
 
 `ppo` and `dqn` stand beside the same work as one hand-written jitted loop (`bare_ppo.py`, `bare_loop.py`), which does
-in an iteration what the single-file libraries do.  `pqn` stands beside rejax 0.1.3, which needs gymnax 0.0.9 and
-therefore a Python of its own: `--rejax .venv-rejax/bin/python` after
+in an iteration what the single-file libraries do.  `pqn`, and `sac` and `ppo` in Pendulum, stand beside rejax 0.1.3,
+which needs gymnax 0.0.9 and therefore a Python of its own: `--rejax .venv-rejax/bin/python` after
 
     python -m venv .venv-rejax
     .venv-rejax/bin/pip install rejax==0.1.3 gymnax==0.0.9 jax==0.10.2
@@ -28,6 +28,21 @@ from overhead import bare, in_blocks, in_turns, library, ready
 
 Side = tuple[Callable[[int], None], float]  # runs so many iterations; the seconds that it took to compile
 PQN = {"num_envs": 16, "num_steps": 128, "num_epochs": 5, "num_minibatches": 16}
+SAC: dict[str, Any] = {
+    "num_envs": 1,
+    "batch_size": 256,
+    "buffer_size": 16_384,
+    "fill_buffer": 256,  # a sixteenth of its measurement, in which it does not learn
+    "learning_rate": 1e-3,
+    "polyak": 0.99,
+}
+NUMBERS: dict[str, Any] = {
+    "num_envs": 64,
+    "num_steps": 64,
+    "num_epochs": 8,
+    "num_minibatches": 16,
+    "learning_rate": 3e-4,
+}
 
 
 class Contest(NamedTuple):
@@ -96,10 +111,59 @@ def in_a_process(command: list[str]) -> Side:
     return run, seconds
 
 
-def rejax(seeds: int, iterations: int, python: str) -> Side:
-    """Rejax's PQN."""
-    script, steps = Path(__file__).parent / "rejax_side.py", iterations * PQN["num_envs"] * PQN["num_steps"]
-    return in_a_process([python, str(script), str(seeds), str(steps), json.dumps(PQN)])
+def our_sac(seeds: int) -> Side:
+    return ready(
+        "sac",
+        seeds,
+        env="Pendulum-v1",
+        num_envs=SAC["num_envs"],
+        batch_size=SAC["batch_size"],
+        capacity=SAC["buffer_size"],
+        hidden=(64, 64),
+        learning_rate=SAC["learning_rate"],
+        target_step=1 - SAC["polyak"],
+        warm_up_steps=SAC["fill_buffer"],
+        **in_blocks(SAC["num_envs"]),
+    )
+
+
+def our_ppo_of_numbers(seeds: int) -> Side:
+    return ready(
+        "ppo",
+        seeds,
+        env="Pendulum-v1",
+        num_envs=NUMBERS["num_envs"],
+        rollout_length=NUMBERS["num_steps"],
+        epochs=NUMBERS["num_epochs"],
+        minibatches=NUMBERS["num_minibatches"],
+        hidden=(64, 64),
+        learning_rate=NUMBERS["learning_rate"],
+        **in_blocks(NUMBERS["num_envs"] * NUMBERS["num_steps"]),
+    )
+
+
+def rejax(agent: str, env: str, steps: int, settings: dict[str, Any]) -> Callable[[int, int, str], Side]:
+    """Rejax's agent of that name, in iterations of so many steps."""
+    script = Path(__file__).parent / "rejax_side.py"
+
+    def side(seeds: int, iterations: int, python: str) -> Side:
+        return in_a_process(
+            [python, str(script), agent, env, str(seeds), str(iterations * steps), json.dumps(settings)]
+        )
+
+    return side
+
+
+def beside_rejax(
+    agent: str,
+    env: str,
+    steps: int,
+    settings: dict[str, Any],
+    iterations: int,
+    on_gpu: int,
+    ours: Callable[[int], Side],
+) -> Contest:
+    return Contest("rejax", steps, iterations, on_gpu, rejax(agent, env, steps, settings), ours)
 
 
 CONTESTS = {
@@ -107,7 +171,11 @@ CONTESTS = {
     "dqn": Contest(
         "hand-written", FEW.num_envs, 3_000, 6_400, lambda seeds, *_: bare(seeds, lambda: make_bare_loop(FEW)), our_dqn
     ),
-    "pqn": Contest("rejax", PQN["num_envs"] * PQN["num_steps"], 40, 64, rejax, our_pqn),
+    "pqn": beside_rejax("pqn", "CartPole-v1", PQN["num_envs"] * PQN["num_steps"], PQN, 40, 64, our_pqn),
+    "sac": beside_rejax("sac", "Pendulum-v1", SAC["num_envs"], SAC, 4_096, 8_192, our_sac),
+    "ppo of numbers": beside_rejax(
+        "ppo", "Pendulum-v1", NUMBERS["num_envs"] * NUMBERS["num_steps"], NUMBERS, 20, 64, our_ppo_of_numbers
+    ),
 }
 
 
@@ -141,8 +209,8 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}", flush=True)
     for name in options.work:
-        if name == "pqn" and not options.rejax:
-            print("pqn is left out: --rejax names no Python that has rejax", file=sys.stderr)
+        if CONTESTS[name].peer == "rejax" and not options.rejax:
+            print(f"{name} is left out: --rejax names no Python that has rejax", file=sys.stderr)
             continue
         for seeds in options.seeds:
             print(json.dumps(measured(name, seeds, options.rounds, options.rejax)), flush=True)

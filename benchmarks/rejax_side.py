@@ -1,4 +1,4 @@
-"""The other side of `peers.py`: rejax's own PQN, in a Python that has rejax and gymnax 0.0.9, and no rollax.
+"""The other side of `peers.py`: rejax's own agents, in a Python that has rejax and gymnax 0.0.9, and no rollax.
 
 It compiles once and says how long that took.  Then each line that it reads makes it train once, and it answers when
 that is done; after a line `score` it answers with the greedy returns of what it has trained.
@@ -17,9 +17,9 @@ from rejax.evaluate import evaluate  # ty: ignore[import-not-found]
 
 
 def main() -> None:
-    seeds, steps, settings = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
-    algorithm = get_algo("pqn").create(
-        env="CartPole-v1", total_timesteps=steps, eval_freq=steps, skip_initial_evaluation=True, **settings
+    name, env, seeds, steps, settings = *sys.argv[1:3], int(sys.argv[3]), int(sys.argv[4]), json.loads(sys.argv[5])
+    algorithm = get_algo(name).create(
+        env=env, total_timesteps=steps, eval_freq=steps, skip_initial_evaluation=True, **settings
     )
     algorithm = algorithm.replace(eval_callback=lambda algorithm, state, key: jnp.zeros(()))
     keys = jax.vmap(jax.random.key)(jnp.arange(seeds))

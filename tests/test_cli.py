@@ -153,7 +153,7 @@ def test_help_explains_every_field_with_its_default():
         (["trian"], "'trian' is no command; did you mean train"),
         (["train", "doubel"], "did you mean double"),
         (["train", "double", "--env", "CartPol-v1"], "did you mean CartPole-v1"),
-        (["train", "double", "--env", "Pendulum-v1"], "no discrete actions"),
+        (["train", "double", "--env", "Pendulum-v1"], "cannot act in env='Pendulum-v1'"),
         (["train", "double", "--preset", "nothing"], "preset='nothing' is not known"),
         (["train", "--config", "missing.json"], "does not exist"),
         (["train", "--config", "missing.json", "--preset", "none"], "preset does not go with config"),

@@ -12,6 +12,7 @@ import optax
 import pytest
 
 import rollax
+from rollax.envs import registry
 from rollax.envs.treasurehunt import TreasureHunt
 from rollax.envs.treasurehunt.world import World
 from rollax.errors import ConfigError, ResourceError
@@ -173,7 +174,7 @@ def test_both_worlds_have_the_same_rules(variant):
     ids=["corrected", "three_steps", "reference"],
 )
 def test_both_memories_give_the_same_windows(choices):
-    spec = rollax.envs.registry.make("TreasureHunt-v0").spec(1, 20)
+    spec = registry.make("TreasureHunt-v0").spec(1, 20)
     buffer = choices.build(spec)
     ours, theirs = buffer.init(), NumpyReplay(choices, 5, 125)
     add = jax.jit(buffer.add)

@@ -26,6 +26,7 @@ from training_tools import (
     start,
 )
 
+from rollax.agents.exploring import NoiseConfig
 from rollax.agents.names import AGENTS
 from rollax.envs import registry
 from rollax.envs.protocol import reset_envs
@@ -58,7 +59,7 @@ CONFIGS = {
         batch_size=8,
     ),
     "ppo": small("ppo", observations=NormalizedObservations(), rewards=NormalizedRewards()),
-    "sac": small("sac", replay=PrioritizedReplay(8_192, n_step=3), noise_correlation=0.9),
+    "sac": small("sac", replay=PrioritizedReplay(8_192, n_step=3), noise=NoiseConfig(0.9)),
 }
 PLAIN = {
     ScalarHead,

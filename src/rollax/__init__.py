@@ -12,6 +12,7 @@ __version__ = "0.4.0"
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rollax.envs.check import check_env
     from rollax.errors import Interrupted, Preempted, RollaxError
     from rollax.experiment.experiment import Experiment, make_experiment
     from rollax.programs.debugging import Debug
@@ -28,6 +29,7 @@ _HOME = {
     "Preempted": "rollax.errors",
     "Result": "rollax.runs.result",
     "RollaxError": "rollax.errors",
+    "check_env": "rollax.envs.check",
     "make_experiment": "rollax.experiment.experiment",
     "load": "rollax.runs.result",
 }
@@ -39,6 +41,7 @@ __all__ = [
     "Preempted",
     "Result",
     "RollaxError",
+    "check_env",
     "load",
     "make_experiment",
     "resume",
@@ -90,17 +93,23 @@ def resume(
     compile_cache: bool = True,
     on_rows: OnRows | None = None,
     trust: bool = False,
+    env: Any = None,
 ) -> Result:
     """Continues a run from its newest good checkpoint, or extends a finished one to `steps`.
 
     A run that has lost its checkpoints begins again only with `restart`, which keeps the old rows beside.
     The number of devices may be another than before: what was learnt goes on, with other random numbers.
     Modules that the run names are imported if they are installed, if a run of yours has imported them, or with `trust`.
+    A run whose environment was an object needs it again: `env`.
     """
+    from rollax.envs.given import hand_over
     from rollax.reports.drawing import CURVES
     from rollax.runs import run
+    from rollax.runs.folder import RunFolder
     from rollax.runs.result import not_stopped
 
+    if env is not None:
+        hand_over(str(RunFolder(run_dir).read_config().get("env")), env)
     return not_stopped(
         run.resume(
             run_dir,

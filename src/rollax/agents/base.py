@@ -49,7 +49,7 @@ class Agent(ABC):
         return ()
 
     def greedy_carry(self, num: int) -> Carry:
-        """The same for who only acts greedily: `()` where all that it remembers is how it explores."""
+        """The same for who never explores: without what is remembered of exploring alone."""
         return self.initial_carry(num)
 
     def enter(self, carry: Carry, fresh: Array) -> Carry:

@@ -27,7 +27,7 @@ from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Sample
 from rollax.memory.uniform import UniformReplay
 from rollax.networks.heads import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, ScalarHead, Streams
-from rollax.networks.torsos import MLP, Torso
+from rollax.networks.torsos import MixedTorso, Torso
 from rollax.networks.weights import FlaxWeights, TorchWeights
 from rollax.rules.backups import GreedyBackup, MunchausenBackup
 from rollax.rules.returns import BellmanError, ReturnDistribution
@@ -64,7 +64,7 @@ class DQNHParams(ReplayHParams):
 class DQNConfig(ReplayConfig):
     """Choices that shape the compiled program.  All are static."""
 
-    torso: Torso = MLP()
+    torso: Torso = MixedTorso()
     streams: Streams = setting(Streams(), group="network")
     head: Head = ScalarHead()
     double: bool = setting(

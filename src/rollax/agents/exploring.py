@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from rollax.types import Array, Carry, Key
+from rollax.settings import SHARE, setting
+from rollax.types import Array, Box, Carry, EnvSpec, Key, size_of
+
+
+@dataclass(frozen=True)
+class NoiseConfig:
+    """How such agents explore."""
+
+    noise_correlation: float = setting(
+        0.0,
+        "Correlation of the noise of continuous actions from one step to the next; near 1 the agent keeps to one "
+        "direction for long.",
+        limit=SHARE,
+        group="continuous actions",
+    )
+
+    def build(self, spec: EnvSpec) -> Noise:
+        return Noise(size_of(spec.action), self.noise_correlation)
+
+    def problems(self, spec: EnvSpec) -> list[str]:
+        if isinstance(spec.action, Box) or not self.noise_correlation:
+            return []
+        return ["noise_correlation is for actions that are numbers alone; leave it out"]
 
 
 class Noise(NamedTuple):

@@ -28,6 +28,7 @@ from rollax.agents.base import (
     blank_features,
     make_optimizer,
 )
+from rollax.agents.exploring import Noise, NoiseConfig
 from rollax.agents.rollouts import (
     Past,
     RolloutConfig,
@@ -49,8 +50,8 @@ from rollax.networks.normalization import (
     RewardView,
 )
 from rollax.networks.policies import NumberPolicy, PolicyHead
-from rollax.networks.torsos import MLP, Torso
-from rollax.rules.distributions import Distribution, MaskedCategorical
+from rollax.networks.torsos import MixedTorso, Torso
+from rollax.rules.distributions import Distribution, MaskedCategorical, Placed
 from rollax.rules.schedules import linear
 from rollax.rules.targets import lambda_returns
 from rollax.settings import NOT_NEGATIVE, POSITIVE, SHARE, setting
@@ -113,8 +114,9 @@ class PPOHParams(RolloutHParams):
 class PPOConfig(RolloutConfig):
     """Choices that shape the compiled program.  All are static."""
 
-    torso: Torso = MLP(hidden=(64, 64))
+    torso: Torso = MixedTorso(hidden=(64, 64))
     numbers: NumberPolicy = setting(NumberPolicy(), group="continuous actions")
+    noise: NoiseConfig = setting(NoiseConfig(), group="continuous actions")
     observations: Observations = RawObservations()
     rewards: Rewards = RawRewards()
     shared: bool = setting(False, "Whether policy and value function share one torso.", group="network")
@@ -137,7 +139,7 @@ class PPOConfig(RolloutConfig):
         return PPO(self, spec)
 
     def problems(self, spec: EnvSpec) -> list[str]:
-        found = super().problems(spec)
+        found = super().problems(spec) + self.noise.problems(spec)
         if self.torso.reads_raw and not isinstance(self.observations, RawObservations):
             found.append("observations=normalized hides what this torso looks for; try observations=raw or torso=mlp")
         return found
@@ -161,6 +163,13 @@ class PPOLearner(NamedTuple):
 
 # The learner with whether `kl_limit` has stopped this rollout's learning, and the memory.
 PPOProgress = tuple[tuple[PPOLearner, Array], Any]
+
+
+class ExploringCarry(NamedTuple):
+    """What is remembered within an episode by an agent that explores with correlated noise."""
+
+    memory: Carry  # of the network
+    noise: Carry
 
 
 class PPONotes(NamedTuple):
@@ -208,6 +217,11 @@ class PPO(Stepwise):
         return PolicyHead(self.spec.action, self.config.numbers)
 
     @cached_property
+    def noise(self) -> Noise | None:
+        """What explores, where its steps resemble each other; None where each draws by itself."""
+        return self.config.noise.build(self.spec) if self.config.noise.noise_correlation else None
+
+    @cached_property
     def network(self) -> ActorCritic:
         return ActorCritic(self.head, self.config.torso, self.config.shared, self.config.recurrence)
 
@@ -229,8 +243,15 @@ class PPO(Stepwise):
     def act(
         self, learner: PPOLearner, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
     ) -> Decision:
-        policy, value, carry = self.look(learner.params, carry, obs, fresh)
-        action = policy.draw(key) if explore or self.config.evaluation_draws else policy.mode()
+        noisy = explore and self.noise is not None
+        memory, before = carry if noisy else (carry, ())
+        policy, value, memory = self.look(learner.params, memory, obs, fresh)
+        if noisy:
+            assert self.noise is not None
+            noise, after = self.noise.draw(before, fresh, key)
+            action, carry = cast(Placed, policy).place(noise), ExploringCarry(memory, after)
+        else:
+            action, carry = policy.draw(key) if explore or self.config.evaluation_draws else policy.mode(), memory
         return Decision(action, PPONotes(policy.log_prob(action), value), carry)
 
     def initial_weights(self, key: Key, features: Any) -> Params:
@@ -238,9 +259,13 @@ class PPO(Stepwise):
         if not self.config.recurrence.remembers:
             return self.network.init(key, features)
         one = jax.tree.map(lambda x: x[None], features)
-        return self.network.init(key, one, self.initial_carry(1), jnp.ones((1, 1), bool), method="through")
+        return self.network.init(key, one, self.greedy_carry(1), jnp.ones((1, 1), bool), method="through")
 
     def initial_carry(self, num: int) -> Carry:
+        memory = self.network.initial_carry(num)
+        return memory if self.noise is None else ExploringCarry(memory, self.noise.initial(num))
+
+    def greedy_carry(self, num: int) -> Carry:
         return self.network.initial_carry(num)
 
     def doubtful(self, learner: PPOLearner) -> Any:
@@ -264,6 +289,8 @@ class PPO(Stepwise):
         return self.config.updates
 
     def begin(self, learner: PPOLearner, memory: Any, rollout: Transition, key: Key) -> tuple[PPOProgress, Lessons]:
+        if self.noise is not None:  # what is learnt does not know how it was explored
+            rollout = rollout._replace(carry=cast(ExploringCarry, rollout.carry).memory)
         hp, notes = learner.hparams, cast(PPONotes, rollout.notes)
         reward, memory = self.rewards.scale(memory, rollout, hp.discount)
         next_value = self.next_values(learner.params, rollout)

@@ -29,7 +29,7 @@ from rollax.agents.rollouts import (
 )
 from rollax.networks.heads import Head, ScalarHead, Streams
 from rollax.networks.recurrence import Recurrence
-from rollax.networks.torsos import MLP, Torso
+from rollax.networks.torsos import MixedTorso, Torso
 from rollax.rules.policies import mask_illegal
 from rollax.rules.returns import ReturnDistribution
 from rollax.rules.schedules import Exploration, LinearEpsilon
@@ -53,7 +53,7 @@ class PQNHParams(RolloutHParams):
 class PQNConfig(RolloutConfig):
     """Choices that shape the compiled program.  All are static."""
 
-    torso: Torso = MLP(layer_norm=True)
+    torso: Torso = MixedTorso(layer_norm=True)
     streams: Streams = setting(Streams(), group="network")
     epochs: int = 2
     optimizer: OptimizerName = setting("radam", "The optimizer's rule.", group="optimizer", rare=True)

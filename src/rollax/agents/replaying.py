@@ -14,7 +14,7 @@ from flax import struct
 from rollax.agents.base import AgentConfig, Learner, Lessons, OptimizerHParams, Progress, Stepwise, share_problems
 from rollax.memory.replay import Buffer, Replay, Request, Sample
 from rollax.memory.uniform import UniformReplay
-from rollax.networks.torsos import MLP, Torso
+from rollax.networks.torsos import MixedTorso, Torso
 from rollax.rules.schedules import linear
 from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, setting
 from rollax.tracing import REMEMBERING, SAMPLING, phase
@@ -68,7 +68,7 @@ class ReplayHParams(OptimizerHParams):
 class ReplayConfig(AgentConfig):
     """What such agents choose alike."""
 
-    torso: Torso = MLP()
+    torso: Torso = MixedTorso()
     replay: Replay = UniformReplay()
     batch_size: int = setting(
         128, "Number of transitions of each gradient step.", limit=COUNT, group="optimizer", memory=True

@@ -12,7 +12,7 @@ from flax import struct
 
 from rollax.agents.base import AgentConfig, OptimizerHParams
 from rollax.networks.recurrence import NoRecurrence, Recurrence
-from rollax.networks.torsos import MLP, Torso
+from rollax.networks.torsos import MixedTorso, Torso
 from rollax.settings import COUNT, POSITIVE, SHARE, setting
 from rollax.tracing import SAMPLING, phase
 from rollax.types import Array, Carry, EnvSpec, Key, Observation, Transition
@@ -38,7 +38,7 @@ class RolloutHParams(OptimizerHParams):
 class RolloutConfig(AgentConfig):
     """What such agents choose alike."""
 
-    torso: Torso = MLP()
+    torso: Torso = MixedTorso()
     recurrence: Recurrence = NoRecurrence()
     epochs: int = setting(4, "Number of passes over each rollout.", limit=COUNT, group="rollouts")
     minibatches: int = setting(

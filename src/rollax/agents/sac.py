@@ -25,15 +25,15 @@ from rollax.agents.base import (
     blank_features,
     make_optimizer,
 )
-from rollax.agents.exploring import Noise
+from rollax.agents.exploring import Noise, NoiseConfig
 from rollax.agents.replaying import ReplayConfig, ReplayHParams, Replaying
 from rollax.memory.replay import Sample
 from rollax.memory.uniform import UniformReplay
 from rollax.networks.policies import NumberPolicy, PolicyHead
-from rollax.networks.torsos import MLP, Torso
+from rollax.networks.torsos import MLP, MixedTorso, Torso
 from rollax.rules.distributions import SquashedNormal
 from rollax.rules.schedules import PeriodicTarget
-from rollax.settings import COUNT, POSITIVE, SHARE, Limit, setting
+from rollax.settings import COUNT, POSITIVE, Limit, setting
 from rollax.tracing import mean_over
 from rollax.types import Array, Box, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params
 
@@ -44,13 +44,16 @@ class SACHParams(ReplayHParams):
 
     target: PeriodicTarget = PeriodicTarget(target_step=0.005)
     temperature: float = setting(
-        1.0, "Initial temperature, the weight of the policy's entropy against rewards.", limit=POSITIVE, group="sac"
+        1.0,
+        "Initial temperature, the weight of the policy's entropy against rewards.",
+        limit=POSITIVE,
+        group="exploration",
     )
     target_entropy: float = setting(
         -1.0,
         "Entropy for each number of an action that the automatic temperature aims at; its bounds are -1 and 1.",
         limit=Limit(-1e3, 1e3),
-        group="sac",
+        group="exploration",
     )
 
 
@@ -58,19 +61,16 @@ class SACHParams(ReplayHParams):
 class SACConfig(ReplayConfig):
     """Choices that shape the compiled program.  All are static."""
 
-    torso: Torso = MLP(hidden=(256, 256))
+    torso: Torso = MixedTorso(hidden=(256, 256))
     critics: int = setting(
-        2, "Number of critics, of which the lowest value counts.", limit=COUNT, group="sac", memory=True, rare=True
+        2, "Number of critics, of which the lowest value counts.", limit=COUNT, group="network", memory=True, rare=True
     )
     automatic_temperature: bool = setting(
-        True, "Adjust the temperature so that the policy's entropy nears its target; else it stays.", group="sac"
-    )
-    noise_correlation: float = setting(
-        0.0,
-        "Correlation of the exploration noise from one step to the next; near 1 the agent keeps to one direction.",
-        limit=SHARE,
+        True,
+        "Adjust the temperature so that the policy's entropy nears its target; else it stays.",
         group="exploration",
     )
+    noise: NoiseConfig = setting(NoiseConfig(), group="continuous actions")
     optimizer: OptimizerName = setting("adam", "The optimizer's rule.", group="optimizer", rare=True)
 
     takes: ClassVar[tuple[type, ...]] = (Box,)
@@ -139,7 +139,7 @@ class SAC(Replaying):
     @cached_property
     def noise(self) -> Noise:
         """What explores."""
-        return Noise(self.size, self.config.noise_correlation)
+        return self.config.noise.build(self.spec)
 
     @cached_property
     def actor(self) -> Actor:

@@ -14,8 +14,9 @@ from rollax.settings import About
 
 # The order of the groups; those of a user's own come after the agent's.
 GROUPS = (
-    "arguments", "flags", "search", "experiment", "run", "environment", "agent", "network", "exploration", "replay",
-    "targets", "optimizer", "ppo", "rollouts", "evaluation and logging", "devices and processes", "debugging",
+    "arguments", "flags", "search", "experiment", "run", "environment", "agent", "network", "exploration",
+    "continuous actions", "replay", "targets", "optimizer", "ppo", "rollouts", "evaluation and logging",
+    "devices and processes", "debugging",
 )  # fmt: skip
 TITLES = {"ppo": "PPO"}
 WIDEST, COLUMN = 100, 32

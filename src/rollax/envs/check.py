@@ -12,6 +12,7 @@ from rollax import settings as named
 from rollax.envs import registry
 from rollax.envs.actions import few_actions, in_words, random_action
 from rollax.envs.adapters import FiveValues
+from rollax.envs.given import name_for
 from rollax.envs.host import HostTask
 from rollax.envs.protocol import Envs, Task, of_all_players, play_envs, reset_envs, step_envs
 from rollax.envs.random_play import RandomPlay
@@ -24,6 +25,14 @@ MOST_STEPS = 2_000  # that are taken to see whether a promise is kept
 FEW_STEPS = 100
 MOST_ACTIONS = 4  # that the first step is taken with, one after the other
 FIND = "`rollax train --check` names the line"
+
+
+def check_env(env: Any, steps: int = 200) -> list[str]:
+    """Plays so many random steps in an environment: a name, an environment itself, or what makes one.
+
+    Returns lines that say what holds.  Raises EnvError with all that does not.
+    """
+    return check_environment(name_for(env), steps)
 
 
 def check_environment(name: str, steps: int, world: Any = None) -> list[str]:

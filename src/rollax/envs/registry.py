@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollax import settings as named
-from rollax.envs import atari, names, suites
+from rollax.envs import atari, given, names, suites
 from rollax.envs import gymnasium as gymnasium_envs
 from rollax.envs import gymnax as gymnax_envs
 from rollax.envs.adapters import to_task
@@ -53,7 +53,7 @@ def own_module(name: str) -> str | None:
     """
     if name.startswith(names.GYMNASIUM):
         name = name.removeprefix(names.GYMNASIUM)
-    elif host_world(name) or name in OWN or suites.suite_of(name):
+    elif host_world(name) or name in OWN or suites.suite_of(name) or name.startswith(given.GIVEN):
         return None
     return named.module_of(name) if named.is_own(name) else None
 
@@ -97,11 +97,15 @@ def _gymnax(name: str) -> tuple[Any, Any]:
 
 
 def _import(name: str) -> tuple[Any, Any]:
-    make_env = named.find("env", name)
+    make_env = (lambda: given.found(name)) if name.startswith(given.GIVEN) else named.find("env", name)
     try:
         made = make_env()
+    except ConfigError:
+        raise
     except (Exception, SystemExit) as error:
         raise EnvError(f"{name} {fails(error)}") from error
+    if any(kind.__module__.partition(".")[0] == "gymnasium" for kind in type(made).__mro__):
+        raise ConfigError(f"{name} is an environment of Gymnasium; register it, and name it as in --env gymnasium:ID")
     if isinstance(made, tuple):
         if len(made) != 2:
             raise EnvError(f"{name} must return an environment, or an environment and its parameters")

@@ -12,6 +12,7 @@ from rollax.agents.base import AgentConfig
 from rollax.agents.dqn import DQNConfig, DQNHParams
 from rollax.agents.names import recipe_of
 from rollax.envs import registry
+from rollax.envs.given import name_for
 from rollax.envs.views import ViewConfig
 from rollax.errors import ConfigError
 from rollax.experiment.parts import PARTS
@@ -218,9 +219,10 @@ def make_experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: 
 
     A part is set by its name or given itself: `head="categorical"`, `head=CategoricalHead(atoms=21)`.  A qualified name
     is a key of a dictionary: `**{"torso.hidden": (64, 64)}`.  What the environment asks of all agents applies first,
-    then the preset of the agent there; `preset="none"` leaves the agent's defaults.
+    then the preset of the agent there; `preset="none"` leaves the agent's defaults.  `env` is a name, an environment
+    itself, or a class or function that makes one.
     """
-    env = values.get("env", MAIN_ENV)
+    values["env"] = env = name_for(values.get("env", MAIN_ENV))
     tree = in_environment(default_experiment(agent), env)
     chosen = preset_for(agent, env, preset)
     asked = {} if preset == "none" else ENVIRONMENTS.get(known_as(env), {})

@@ -21,7 +21,7 @@ from rollax.networks.hackmatrix import HackMatrixTorso
 from rollax.networks.heads import CategoricalHead, Head, ImplicitQuantileHead, QuantileHead, RescaledHead, ScalarHead
 from rollax.networks.normalization import NormalizedObservations, NormalizedRewards, RawObservations, RawRewards
 from rollax.networks.recurrence import GRU, LSTM, MinGRU, NoRecurrence, Recurrence
-from rollax.networks.torsos import MLP, ImpalaTorso, MinAtarTorso, NatureTorso, Torso
+from rollax.networks.torsos import MLP, ImpalaTorso, MinAtarTorso, MixedTorso, NatureTorso, Torso
 from rollax.networks.weights import FlaxWeights, TorchWeights
 from rollax.rules.backups import GreedyBackup, MunchausenBackup
 from rollax.rules.schedules import Exploration, LinearEpsilon, PeriodicTarget
@@ -30,6 +30,7 @@ from rollax.settings import About
 # What may stand in a field that holds a part, by the names that files and the command line use.
 PARTS: dict[str, dict[str, Any]] = {
     "torso": {
+        "mixed": MixedTorso,
         "mlp": MLP,
         "minatar": MinAtarTorso,
         "nature": NatureTorso,

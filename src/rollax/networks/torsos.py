@@ -14,6 +14,7 @@ from rollax.settings import COUNT, POSITIVE, setting
 from rollax.types import Array, Observation
 
 Precision = Literal["float32", "bfloat16"]
+LARGE = 36  # pixels of a side, the least that the convolutions of Mnih et al. 2015 can see
 
 
 class Torso(nn.Module):
@@ -47,6 +48,39 @@ class MLP(Torso):
         if self.input_scale:
             x = x * jnp.array(self.input_scale, jnp.float32)
         return dense_layers(x, self.hidden, self.layer_norm)
+
+
+class MixedTorso(MLP):
+    """Dense layers over any observation: pictures pass through convolutions first, all else is flattened and joined.
+
+    A picture is an array [height, width, channels] of at least 3 x 3.  One of at least 36 x 36 passes through the
+    convolutions of `nature`, a smaller one through a single layer.
+    """
+
+    channels: int = setting(32, "Number of filters of the convolution over a small picture.", limit=COUNT, rare=True)
+
+    def problems(self, observation: Observation) -> list[str]:
+        rest = [leaf for leaf in jax.tree.leaves(observation.features) if not is_picture(leaf.shape)]
+        return super().problems(Observation(rest))
+
+    @nn.compact
+    def __call__(self, features: Any) -> Array:
+        leaves = jax.tree.leaves(features)
+        seen = [self.view(leaf) for leaf in leaves if is_picture(leaf.shape[1:])]
+        rest = [leaf for leaf in leaves if not is_picture(leaf.shape[1:])]
+        if rest:
+            x = flatten_features(rest)
+            seen.append(x * jnp.array(self.input_scale, jnp.float32) if self.input_scale else x)
+        return dense_layers(jnp.concatenate(seen, axis=-1), self.hidden, self.layer_norm)
+
+    def view(self, x: Array) -> Array:
+        """What convolutions see in pictures `[B, H, W, C]`, as rows.  For use in a compact module."""
+        scale, large = pixel_scale(x), min(x.shape[1:3]) >= LARGE
+        layers = ((32, 8, 4), (64, 4, 2), (64, 3, 1)) if large else ((self.channels, 3, 1),)
+        for filters, size, stride in layers:
+            conv = Conv(filters, (size, size), (stride, stride), "VALID" if large else "SAME", scale=scale)
+            x, scale = rectify(conv(x), self.layer_norm), 1.0
+        return x.reshape(x.shape[0], -1)
 
 
 class MinAtarTorso(Torso):
@@ -155,6 +189,11 @@ def flatten_features(features: Any) -> Array:
     """Every leaf `[B, ...]` as float32, flattened and joined to one vector for each row."""
     leaves = jax.tree.leaves(features)
     return jnp.concatenate([leaf.reshape(leaf.shape[0], -1).astype(jnp.float32) for leaf in leaves], axis=-1)
+
+
+def is_picture(shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape, without an axis for several, counts as a picture."""
+    return len(shape) == 3 and min(shape[:2]) >= 3
 
 
 def picture(features: Any) -> Array:

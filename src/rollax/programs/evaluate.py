@@ -62,7 +62,7 @@ class Evaluator:
         """All episodes at their start."""
         split = jax.vmap(lambda key: jax.random.split(key, 2))(keys)
         reset_keys, step_keys = split[:, 0], split[:, 1]
-        carry = self.agent.initial_carry(self.episodes)
+        carry = self.agent.greedy_carry(self.episodes)
         envs = jax.vmap(lambda key: reset_envs(self.task, key, self.episodes, carry))(reset_keys)
         nothing = Evaluation(
             returns=jnp.zeros(envs.episode_return.shape),

@@ -49,7 +49,7 @@ class HostEvaluator:
         """
         shape = (len(keys), self.episodes)
         split = jax.vmap(lambda key: jax.random.split(key, 2))(keys)
-        envs = jax.vmap(lambda key: self.task.begin(key, self.episodes, self.agent.initial_carry(self.episodes)))(keys)
+        envs = jax.vmap(lambda key: self.task.begin(key, self.episodes, self.agent.greedy_carry(self.episodes)))(keys)
         obs, carry = envs.obs, envs.carry
         after = start(stepper, split[:, 0], shape)
         returns, lengths = np.zeros(shape), np.zeros(shape, np.int32)

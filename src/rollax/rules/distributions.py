@@ -36,6 +36,14 @@ class Distribution(Protocol):
         ...
 
 
+class Placed(Distribution, Protocol):
+    """One over numbers, which standard normal noise stands for."""
+
+    def place(self, noise: Array) -> Array:
+        """The actions that noise `[..., size]` stands for."""
+        ...
+
+
 class MaskedCategorical(NamedTuple):
     """One of several actions, of which some may be illegal: those have no probability."""
 

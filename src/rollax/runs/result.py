@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rollax.agents.base import Agent, AgentDecider, Learner
+from rollax.envs.given import hand_over
 from rollax.envs.protocol import Envs, play_envs
 from rollax.errors import CheckpointError, ConfigError, Interrupted, NewerFormatError, Preempted, warn
 from rollax.experiment.experiment import Experiment, population, with_values
@@ -181,11 +182,14 @@ def not_stopped(result: Result) -> Result:
     return result
 
 
-def load(run_dir: str | Path, member: int = 0, *, best: bool = False, trust: bool = False) -> Policy:
+def load(run_dir: str | Path, member: int = 0, *, best: bool = False, trust: bool = False, env: Any = None) -> Policy:
     """The policy of a run: `rollax.load("runs/mine")(observation)`.
 
     Modules that the run names are imported if they are installed, if a run of yours has imported them, or with `trust`.
+    A run whose environment was an object needs it again: `env`.
     """
+    if env is not None:
+        hand_over(str(RunFolder(run_dir).read_config().get("env")), env)
     return Result(Path(run_dir), trust=trust).policy(member, best=best)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -44,11 +45,8 @@ class JumanjiGame(Game):
         self.masked = mask is not None
         self.num_actions = math.prod(self.counts)
         masks = {None, self.counts, (len(self.counts), *self.counts[:1])}
-        if (
-            env.reward_spec.shape
-            or not 0 < self.num_actions <= MOST_COMBINATIONS
-            or (mask.shape if self.masked else None) not in masks
-        ):
+        few = 0 < self.num_actions <= MOST_COMBINATIONS
+        if env.reward_spec.shape or not few or getattr(mask, "shape", None) not in masks:
             raise EnvError(
                 f"{type(env).__name__} is a game of jumanji that rollax cannot play yet: it plays those with one "
                 f"reward, and choices of which there are at most {MOST_COMBINATIONS:,} combinations"
@@ -78,8 +76,8 @@ class JumanjiGame(Game):
             return fields
         legal = fields.pop("action_mask")
         if legal.shape != self.counts:  # a row for each choice
-            legal = math.prod(jnp.meshgrid(*legal, indexing="ij"))
-        return Observation(next(iter(fields.values())) if len(fields) == 1 else fields, legal.reshape(-1) > 0)
+            legal = functools.reduce(jnp.logical_and, jnp.meshgrid(*legal, indexing="ij"))
+        return Observation(next(iter(fields.values())) if len(fields) == 1 else fields, jnp.ravel(legal))
 
 
 def opened(value: Any) -> Any:

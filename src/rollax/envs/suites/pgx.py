@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pgx
 
@@ -19,7 +19,7 @@ def names() -> list[str]:
 
 
 def make(name: str) -> PgxGame:
-    return PgxGame(pgx.make(name))
+    return PgxGame(pgx.make(cast(Any, name)))
 
 
 def adapted(env: Any, params: Any) -> PgxGame:

@@ -1,9 +1,10 @@
-"""CartPole-v1 for every agent, Acrobot-v1 and MountainCar-v0 for Double DQN."""
+"""CartPole-v1 for every agent, Acrobot-v1 and MountainCar-v0 for Double DQN, continuous actions for SAC and PPO."""
 
 from __future__ import annotations
 
 from rollax.experiment.presets.preset import (
     TWO_CORES,
+    TWO_XEON_CORES,
     Preset,
     Values,
     copied_target,
@@ -111,6 +112,37 @@ MOUNTAIN_CAR: Values = {
     "huber_kappa": 10.0,
 }
 SOLVED = "500.0 on each of five seeds"
+SAC_PENDULUM: Values = {
+    **replayed(20_000, num_envs=1, warm_up=1_000, capacity=20_480, batch_size=256),
+    **falling_rate(0.001, 20_000.0),
+    "hidden": (64, 64),
+    "target_step": 0.01,
+}
+PPO_PENDULUM: Values = {
+    **rollouts(100_352, num_envs=16, length=128, epochs=10, minibatches=32),
+    **falling_rate(0.001, 100_352.0),
+    "reward_scale": 0.1,
+    "discount": 0.95,
+    "trace_lambda": 0.95,
+}
+# Independent noise cancels itself out before the car has moved: the goal is found by pushing one way for long.
+SAC_CAR: Values = {
+    **replayed(50_000, num_envs=8, warm_up=8_000, capacity=51_200, batch_size=256),
+    "hidden": (64, 64),
+    "input_scale": (1.0, 15.0),
+    "learning_rate": 0.001,
+    "target_step": 0.01,
+    "gradient_steps": 2,
+    "noise_correlation": 0.95,
+}
+PPO_CAR: Values = {
+    **rollouts(200_704, num_envs=16, length=128, epochs=10, minibatches=32),
+    **falling_rate(0.001, 200_704.0),
+    "input_scale": (1.0, 15.0),
+    "reward_scale": 0.1,
+    "entropy_weight": 0.0,
+    "noise_correlation": 0.95,
+}
 
 
 PRESETS: dict[str, Preset] = {
@@ -138,6 +170,10 @@ PRESETS: dict[str, Preset] = {
     "pqn/CartPole-v1": Preset(PQN, SOLVED, TWO_CORES),
     "ppo/CartPole-v1": Preset(PPO, "500.0 on each of ten seeds", TWO_CORES),
     "double/Acrobot-v1": Preset(ACROBOT, "-78.5 over ten seeds, -81.8 on the worst", TWO_CORES),
+    "sac/Pendulum-v1": Preset(SAC_PENDULUM, "-145.6 over ten seeds, -158.9 on the worst", TWO_XEON_CORES),
+    "ppo/Pendulum-v1": Preset(PPO_PENDULUM, "-155.1 over ten seeds, -169.0 on the worst", TWO_XEON_CORES),
+    "sac/MountainCarContinuous-v0": Preset(SAC_CAR, "94.3 to 95.0 on ten seeds", TWO_XEON_CORES),
+    "ppo/MountainCarContinuous-v0": Preset(PPO_CAR, "93.8 to 94.3 on ten seeds", TWO_XEON_CORES),
     "double/MountainCar-v0": Preset(MOUNTAIN_CAR, "-100.9 over ten seeds, -108.3 on the worst", TWO_CORES),
 }
 ENVIRONMENTS: dict[str, Values] = {

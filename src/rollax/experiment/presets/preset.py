@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 TWO_CORES = "two cores of an AMD EPYC"
+TWO_XEON_CORES = "two cores of an Intel Xeon"
 H200 = "one NVIDIA H200"
 NOT_MEASURED = "not measured"
 Values = dict[str, Any]  # of settings, by name

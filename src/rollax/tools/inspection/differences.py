@@ -79,7 +79,7 @@ def view_of(agent: Agent, learner: Any) -> Callable[[Any, Observation], Array]:
 
     def view(params: Any, obs: Observation) -> Array:
         alone = jax.tree.map(lambda leaf: leaf[None], obs)
-        scores = agent.scores(blank._replace(params=params), agent.initial_carry(1), alone, jnp.zeros(1, bool))
+        scores = agent.scores(blank._replace(params=params), agent.greedy_carry(1), alone, jnp.zeros(1, bool))
         if scores is None:
             raise ConfigError(f"diff: {type(agent).__name__} has no `scores` to show; leave --diff out")
         return scores[0]

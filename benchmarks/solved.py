@@ -1,9 +1,9 @@
-"""Do agents with a memory solve what needs one?  Ten seeds of each preset, by the command that a user types.
+"""Do presets solve what needs a memory, and where actions are numbers?  Ten seeds of each, by the command of a user.
 
 Prints the greedy return of each seed over 100 episodes after the last step, and seconds of the whole command; ends with
 exit code 1 if a seed falls short.
 
-    python benchmarks/memory_tasks.py [--cases 'pqn chain 64' ...] [--seeds 10] [--out FOLDER]
+    python benchmarks/solved.py [--cases 'pqn chain 64' ...] [--seeds 10] [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ CASES = {
     "pqn symbols": Case("pqn --env RepeatFirst-v0", 0.99),
     "ppo symbols": Case("ppo --env RepeatFirst-v0", 0.99),
     "r2d2 symbols": Case("r2d2 --env RepeatFirst-v0", 0.99),
+    "sac pendulum": Case("sac --env Pendulum-v1", -160.0),
+    "ppo pendulum": Case("ppo --env Pendulum-v1", -180.0),
+    "sac car": Case("sac --env MountainCarContinuous-v0", 90.0),
+    "ppo car": Case("ppo --env MountainCarContinuous-v0", 90.0),
 }
 
 

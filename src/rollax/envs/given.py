@@ -1,0 +1,66 @@
+"""Environments that a program hands over as objects, and the names under which its runs know them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from rollax.errors import ConfigError, warn
+
+GIVEN = "given:"  # how the names begin of those that cannot be found by their module
+_OBJECTS: dict[str, Any] = {}
+
+
+def name_for(env: Any) -> Any:
+    """The name of an environment: a name is one already, and an object gets one.
+
+    A class or a function that stands in a module is `package.module:name`, and is found again by that.  All else is
+    known by its class in this program only, so that who resumes or loads a run of it hands it over again.
+    """
+    if isinstance(env, str) or not (callable(env) or hasattr(env, "step")):
+        return env  # what is no name at all is refused by who reads it
+    name = importable_name(env)
+    if name is not None:
+        return name
+    name = next((name for name, known in _OBJECTS.items() if known is env), None)
+    if name is None:
+        kind = getattr(env, "__qualname__", type(env).__qualname__).rpartition(".")[2].strip("<>")
+        name = GIVEN + kind
+        if name in _OBJECTS:
+            name = f"{name}-{sum(known.startswith(name) for known in _OBJECTS) + 1}"
+        _OBJECTS[name] = env
+        warn(
+            f"env={name}: this environment has no name by which another program could find it; "
+            "to resume or load its run there, hand it over again with env="
+        )
+    return name
+
+
+def importable_name(env: Any) -> str | None:
+    """`package.module:name` of a class or function that can be imported by it; None for all else."""
+    module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", None)
+    if not callable(env) or not module or not name or module == "__main__" or "." in name:
+        return None
+    try:
+        there = getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+    return f"{module}:{name}" if there is env else None
+
+
+def hand_over(name: str, env: Any) -> None:
+    """Gives an environment to the runs that know it by that name.  Raises ConfigError for runs that can find theirs."""
+    if not name.startswith(GIVEN):
+        raise ConfigError(f"env: this run finds its environment by its name, {name}; leave env= out")
+    _OBJECTS[name] = env
+
+
+def found(name: str) -> Any:
+    """The environment, or what makes it.  Raises ConfigError where no program has handed it over here."""
+    if name not in _OBJECTS:
+        raise ConfigError(
+            f"env={name!r} was an object of another program; hand it over again, as in "
+            "rollax.resume(run_dir, env=...) or rollax.load(run_dir, env=...)"
+        )
+    made = _OBJECTS[name]
+    return made() if callable(made) and not hasattr(made, "step") else made
