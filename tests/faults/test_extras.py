@@ -20,6 +20,7 @@ CASES = {
     "wandb": ("wandb", ["train", "double", *SMALL, "--log-to", "wandb"], "--run-dir"),
     "atari": ("ale_py", ["train", "double", "--env", "ALE/Pong-v5"], "--run-dir"),
     "gymnasium": ("gymnasium", ["train", "double", "--env", "gymnasium:CartPole-v1"], "--run-dir"),
+    "suite": ("pgx", ["train", "ppo", "--env", "pgx:2048"], "--run-dir"),
     "tune": ("optuna", ["tune", "double", *SMALL, *SEARCH], "--out"),
     "sweep_atari": ("ale_py", ["sweep", "double", "--env", "ALE/Pong-v5", *SEARCH], "--out"),
     "tune_gymnasium": ("gymnasium", ["tune", "double", "--env", "gymnasium:CartPole-v1", *SEARCH], "--out"),

@@ -49,3 +49,9 @@ class Game(ABC):
             lambda new, last: jnp.where(over, new, last), self.begin(begin_key), (move.obs, move.state)
         )
         return obs, state, move.reward, move.terminated, move.truncated, {"final_observation": move.obs}
+
+
+def as_flags(tiles: Array, counts: tuple[int, ...]) -> Array:
+    """Flags `[H, W, sum(counts)]` of tiles `[H, W, len(counts)]` of numbers below so many; of others there is none."""
+    parts = (jax.nn.one_hot(tiles[..., part], count, dtype=bool) for part, count in enumerate(counts))
+    return jnp.concatenate(tuple(parts), axis=-1)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xminigrid
 from xminigrid.core.constants import NUM_COLORS, NUM_TILES
 
-from rollax.envs.suites.game import Game, Move
+from rollax.envs.suites.game import Game, Move, as_flags
 from rollax.types import Array, Key
+
+COUNTS = (NUM_TILES, NUM_COLORS)
 
 
 def names() -> list[str]:
@@ -47,14 +47,8 @@ class GridGame(Game):
 
     def shown(self, observation: Any) -> Any:
         if isinstance(observation, dict):  # of a wrapper that shows more
-            return {**observation, "img": as_flags(observation["img"])} if "img" in observation else observation
-        return as_flags(observation)
+            return {**observation, "img": as_flags(observation["img"], COUNTS)} if "img" in observation else observation
+        return as_flags(observation, COUNTS)
 
     def picture(self, state: Any) -> np.ndarray:
         return np.asarray(self.env.render(self.params.replace(render_mode="rgb_array"), state))
-
-
-def as_flags(tiles: Array) -> Array:
-    """Flags `[H, W, kinds + colours]` of tiles `[H, W, 2]`."""
-    kinds = (jax.nn.one_hot(tiles[..., part], count, dtype=bool) for part, count in enumerate((NUM_TILES, NUM_COLORS)))
-    return jnp.concatenate(tuple(kinds), axis=-1)
