@@ -223,7 +223,8 @@ class PPO(Stepwise):
 
     @cached_property
     def network(self) -> ActorCritic:
-        return ActorCritic(self.head, self.config.torso, self.config.shared, self.config.recurrence)
+        config, head = self.config, self.head
+        return ActorCritic(head.outputs, config.torso, config.shared, config.recurrence, head.free, head.start)
 
     @cached_property
     def observations(self) -> ObservationView:

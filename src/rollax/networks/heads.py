@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from rollax.networks.policies import PolicyHead
 from rollax.networks.recurrence import NoRecurrence, Recurrence
 from rollax.networks.torsos import Torso
 from rollax.networks.weights import orthogonal
@@ -288,15 +287,20 @@ class QNetwork(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """A torso with a policy and a value on top of it, or one torso for each; each torso has a memory of its own."""
+    """A torso with a policy and a value on top of it, or one torso for each; each torso has a memory of its own.
 
-    head: PolicyHead
+    The policy is `outputs` numbers of each state, as a score for each action, and `free` ones that no state changes.
+    """
+
+    outputs: int
     torso: Torso
     shared: bool
     recurrence: Recurrence = NoRecurrence()
+    free: int = 0
+    start: float = 0.0  # of the free numbers
 
     def __call__(self, features: Any) -> tuple[Array, Array]:
-        """What `head` reads of each state, `[N, A]`, and values `[N]`, without a memory."""
+        """The policy's numbers of each state, `[N, outputs + free]`, and values `[N]`, without a memory."""
         return self.through(features)[:2]
 
     def initial_carry(self, num: int) -> Carry:
@@ -307,7 +311,7 @@ class ActorCritic(nn.Module):
 
     @nn.compact
     def through(self, features: Any, carry: Carry = (), fresh: Array | None = None) -> tuple[Array, Array, Carry]:
-        """What `head` reads, and values, of rows `[N]`, and the carry after them.
+        """The policy's numbers, and values, of rows `[N]`, and the carry after them.
 
         Without a memory, of features `[N, ...]`.  With one, of features `[T, B, ...]`, of which `fresh` are the first
         of an episode: rows are the first step's, then the second's.
@@ -315,10 +319,10 @@ class ActorCritic(nn.Module):
         names = ["actor"] if self.shared else ["actor", "critic"]
         seen, after = zip(*(self.see(features, carry, fresh, *named) for named in enumerate(names)), strict=True)
         # A policy that begins near uniform has nothing to unlearn.
-        said = nn.Dense(self.head.outputs, kernel_init=orthogonal(0.01), name="policy")(seen[0])
-        if self.head.free:
-            free = self.param("deviation", nn.initializers.constant(self.head.start), (self.head.free,))
-            said = jnp.concatenate([said, jnp.broadcast_to(free, (*said.shape[:-1], self.head.free))], axis=-1)
+        said = nn.Dense(self.outputs, kernel_init=orthogonal(0.01), name="policy")(seen[0])
+        if self.free:
+            free = self.param("free", nn.initializers.constant(self.start), (self.free,))
+            said = jnp.concatenate([said, jnp.broadcast_to(free, (*said.shape[:-1], self.free))], axis=-1)
         value = nn.Dense(1, kernel_init=orthogonal(1.0), name="value")(seen[-1])
         return said, value[..., 0], after if self.recurrence.remembers else ()
 
