@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -130,9 +131,9 @@ def test_weights_have_a_fingerprint_of_names_shapes_and_bytes():
 def test_nothing_unpickles():
     """No module of the package can run code from a file."""
     for path in Path(rollax.__file__).parent.rglob("*.py"):
-        text = path.read_text().replace("jax.eval", "").replace("def eval", "").replace('"cloudpickle"', "")  # a name
-        for word in ("pickle", "marshal", "shelve", "eval(", "exec(", "allow_pickle", "yaml"):
-            assert word not in text, f"{path}: {word}"
+        text = path.read_text().replace('"cloudpickle"', "")  # a name
+        for word in ("pickle", "marshal", "shelve", r"(?<![\w. ])eval\(", r"\bexec\(", "allow_pickle", "yaml"):
+            assert not re.search(word, text), f"{path}: {word}"
 
 
 def test_a_folder_has_one_writer_and_a_stale_lock_is_seen_through(tmp_path):

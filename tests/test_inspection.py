@@ -223,12 +223,17 @@ def test_names_that_the_compiler_lost_are_inferred():
 
 
 @pytest.mark.thorough  # two profiles
-def test_a_larger_batch_raises_the_share_of_learning(tmp_path):
+def test_a_larger_batch_lengthens_learning_alone(tmp_path):
     plans = {size: small_plan(batch_size=size, hidden=(64,), capacity=20_000) for size in (8, 16_384)}
     found = {size: profiling.profile(plan, 0.2, tmp_path / str(size)) for size, plan in plans.items()}
     shares = {size: showing.shares(one) for size, one in found.items()}
     assert all(sum(each.values()) == pytest.approx(1.0) for each in shares.values())
-    assert shares[16_384]["learning"] > shares[8]["learning"] + 0.1
+    # Two thousand times the rows; whatever else the machine does cannot make up for that.
+    times = {
+        size: {phase: spent / one.iterations for phase, spent in one.phases.items()} for size, one in found.items()
+    }
+    assert times[16_384]["learning"] > 5 * times[8]["learning"]
+    assert times[16_384]["learning"] - times[8]["learning"] > times[16_384]["acting"]
     assert min(shares[8][phase] for phase in ("acting", "stepping", "sampling", "learning")) > 0
     assert list((tmp_path / "8").rglob("perfetto_trace.json.gz"))
     assert list((tmp_path / "8").rglob("*.xplane.pb"))
@@ -240,7 +245,7 @@ def test_a_larger_batch_raises_the_share_of_learning(tmp_path):
 def test_scopes_change_no_number(monkeypatch):
     from contextlib import nullcontext
 
-    from rollax.agents import dqn
+    from rollax.agents import replaying
     from rollax.envs import protocol as base
     from rollax.programs import loop
 
@@ -255,7 +260,7 @@ def test_scopes_change_no_number(monkeypatch):
         return jax.tree.leaves(jax.jit(train)(plan.keys, plan.hparams).learner.params)
 
     with_scopes = params()
-    for module in (dqn, base, loop):
+    for module in (replaying, base, loop):
         monkeypatch.setattr(module, "phase", lambda name: nullcontext())
     for one, other in zip(with_scopes, params(), strict=True):
         np.testing.assert_array_equal(one, other)

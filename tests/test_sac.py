@@ -57,7 +57,7 @@ def test_the_goal_is_hit(name, numbers):
 
 @pytest.mark.thorough
 def test_choices_and_numbers_together_are_learnt():
-    agent, learner = learnt("ppo", ModeAndNumber(), 400, {"entropy_weight": 0.0}, epochs=4, minibatches=4)
+    agent, learner = learnt("ppo", ModeAndNumber(), 800, {"entropy_weight": 0.0}, epochs=4, minibatches=4)
     shown = goals(1)
     action = decide(agent, learner, Observation(shown), jax.random.key(0)).action
     assert action.shape == (64, 2)

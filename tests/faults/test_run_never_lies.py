@@ -50,8 +50,9 @@ def stored(run: Path) -> dict[str, np.ndarray]:
 def stays_finite(run: Path) -> None:
     """Weights and best weights are finite, and the member is named with its step and tensor."""
     arrays = stored(run)
-    weights = {name: array for name, array in arrays.items() if "/params/" in name or name.startswith("best/params")}
-    assert any(name.startswith("best/params") for name in weights), sorted(arrays)
+    kinds = ("train/learner/params", "train/learner/target_params", "best/params")
+    weights = {name: array for name, array in arrays.items() if name.startswith(kinds)}
+    assert {"train", "best"} == {name.split("/")[0] for name in weights}, sorted(arrays)
     for name, array in weights.items():
         assert np.isfinite(array).all(), name
     member = summary_of(run)["members"][0]

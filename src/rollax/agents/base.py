@@ -80,7 +80,8 @@ class Agent(ABC):
     def doubtful(self, learner: Learner) -> Any:
         """What of the learner may stop being finite although `loss` and `grad_norm` of its metrics are finite.
 
-        The loop looks at it after each iteration: all weights, unless an agent knows better.
+        The loop looks at it after each iteration, and keeps the weights as they were if something is wrong: at all
+        weights, unless an agent knows better.  One whose weights change by `apply_gradients` alone returns ().
         """
         return learner.params
 
@@ -247,7 +248,18 @@ def make_optimizer(
         "radam": lambda: optax.radam(rate, eps=eps),
         "rmsprop": lambda: optax.rmsprop(rate, decay=0.95, eps=eps, centered=True),
     }
-    return optax.chain(optax.clip_by_global_norm(hparams.max_grad_norm), rules[name]())
+    return optax.chain(clip_by_norm(hparams.max_grad_norm), rules[name]())
+
+
+def clip_by_norm(largest: Array | float) -> optax.GradientTransformation:
+    """Gradients with at most this global norm; NaN, all of them, where one of them is no finite number."""
+
+    def clip(grads: Params) -> Params:
+        norm = optax.tree.norm(grads)
+        divisor = jnp.where(jnp.isfinite(norm), norm, jnp.nan)
+        return jax.tree.map(lambda grad: jax.lax.select(norm < largest, grad, grad / divisor * largest), grads)
+
+    return optax.stateless(lambda grads, params: clip(grads))
 
 
 class Descent(NamedTuple):
@@ -266,9 +278,18 @@ def apply_gradients(
     opt_state: optax.OptState,
     params: Params,
 ) -> Descent:
-    """The weights and the optimizer's state after one step."""
+    """The weights and the optimizer's state after one step.
+
+    The weights are always finite.  After a gradient that is not, the optimizer's state is NaN, and so is every later
+    step: the weights stay for ever what they were before it.
+    """
     updates, opt_state = make_optimizer(name, hparams, env_steps).update(grads, opt_state, params)
-    return Descent(optax.apply_updates(params, updates), opt_state, optax.tree.norm(grads))
+    return Descent(last_finite(optax.apply_updates(params, updates), params), opt_state, optax.tree.norm(grads))
+
+
+def last_finite(after: Params, before: Params) -> Params:
+    """The weights after a step, and before it where they would not be finite."""
+    return jax.tree.map(lambda new, old: jnp.where(jnp.isfinite(new), new, old), after, before)
 
 
 def share_problems(spec: EnvSpec, name: str, count: int) -> list[str]:

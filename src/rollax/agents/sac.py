@@ -93,7 +93,7 @@ class SACLearner(NamedTuple):
     hparams: SACHParams
     params: SACParams
     target_critics: Params
-    opt_state: SACParams  # the optimizer's state of each
+    opt_state: optax.OptState
     gradient_steps: Array
 
 
@@ -161,8 +161,7 @@ class SAC(Replaying):
             critics=jax.vmap(lambda key: self.critic.init(key, features, action))(critic_keys),
             log_temperature=jnp.log(jnp.float32(hparams.temperature)),
         )
-        optimizer = make_optimizer(self.config.optimizer, hparams)
-        opt_state = SACParams(*(cast(Any, optimizer.init(part)) for part in params))
+        opt_state = make_optimizer(self.config.optimizer, hparams).init(cast(Any, params))
         learner = SACLearner(hparams, params, params.critics, opt_state, jnp.int32(0))
         return learner, self.buffer.init()
 
@@ -202,17 +201,13 @@ class SAC(Replaying):
 
         (_, (priority, metrics)), grads = jax.value_and_grad(objective, has_aux=True)(learner.params)
         metrics, grads = mean_over(self.spec, (metrics, grads))
-        stepped = [
-            apply_gradients(self.config.optimizer, hp, now, *part)
-            for part in zip(grads, learner.opt_state, learner.params, strict=True)
-        ]
-        params, opt_state, norms = zip(*stepped, strict=True)
-        count = learner.gradient_steps + 1
-        after = SACParams(*params)
+        after, opt_state, grad_norm = apply_gradients(
+            self.config.optimizer, hp, now, grads, learner.opt_state, learner.params
+        )
+        params, count = cast(SACParams, after), learner.gradient_steps + 1
         step = hp.target.step_size(count, self.updates)
-        targets = optax.incremental_update(after.critics, learner.target_critics, step)
-        metrics |= {"grad_norm": optax.tree.norm(norms)}
-        return SACLearner(hp, after, targets, SACParams(*opt_state), count), priority, metrics
+        targets = optax.incremental_update(params.critics, learner.target_critics, step)
+        return SACLearner(hp, params, targets, opt_state, count), priority, metrics | {"grad_norm": grad_norm}
 
     def loss(
         self, params: SACParams, learner: SACLearner, sample: Sample, key: Key

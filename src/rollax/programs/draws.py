@@ -61,8 +61,8 @@ def row_of_rounds(key_0: Array, key_1: Array, count_0: Array, count_1: Array) ->
 
 def loop_of_rounds(key_0: Array, key_1: Array, count_0: Array, count_1: Array) -> tuple[Array, Array]:
     """The same, as a loop over the groups."""
-    shape = jnp.broadcast_shapes(*(jnp.shape(word) for word in (key_0, key_1, count_0, count_1)))
-    key_0, key_1, count_0, count_1 = (jnp.broadcast_to(word, shape) for word in (key_0, key_1, count_0, count_1))
+    key_0, key_1 = jnp.broadcast_arrays(key_0, key_1)  # to one another, not to the counts: a loop carries them
+    count_0, count_1, _ = jnp.broadcast_arrays(count_0, count_1, key_0)
 
     def turn(number: Array, state: tuple) -> tuple:
         words, (first, *rest), (now, later) = state

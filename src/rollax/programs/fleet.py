@@ -26,7 +26,7 @@ from rollax.programs import streams
 from rollax.programs.actors import Totals, mean_epsilon
 from rollax.programs.background import abandon, beside
 from rollax.programs.evaluate import Best, Evaluation, Evaluator, Playing, blank, in_parts, nothing
-from rollax.programs.loop import Health, Loop, last_well
+from rollax.programs.loop import Health, Loop
 from rollax.programs.processes import Fleet
 from rollax.programs.program import (
     Chunk,
@@ -236,7 +236,7 @@ class ActorsRunning(Running):
 
         after, (priority, metrics) = jax.lax.scan(update, learner, (samples, jax.random.split(key, TOGETHER)))
         cause = self.program.loop.cause(after, samples.batch, metrics)
-        return last_well(cause == 0, after, learner), priority, metrics, cause
+        return self.program.loop.last_well(cause == 0, after, learner), priority, metrics, cause
 
     def advance_to(self, state: ActorsState, stop: int) -> Chunk:
         """Learns until the actors have taken the steps of that iteration, or the caller should hear of it."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rollax.agents.base import Agent, AgentDecider, Learner, Memory
+from rollax.agents.base import Agent, AgentDecider, Learner, Memory, last_finite
 from rollax.envs.protocol import Envs, Episodes, play_envs
 from rollax.programs import streams
 from rollax.programs.bundles import scan_bundled
@@ -105,8 +105,7 @@ class Loop:
         `episodes` are the count, returns and lengths of the episodes that ended in it.
         """
         health = self.examine(state, learner, rollout, metrics)
-        well = health.cause == 0
-        learner = last_well(well, learner, state.learner)
+        learner = self.last_well(health.cause == 0, learner, state.learner)
         episodes = sum_over(self.agent.spec, episodes)
         numbers = [*episodes, jnp.float32(learn), *(metrics[name] for name in self.agent.metric_names)]
         window = state.window + jnp.stack(numbers)
@@ -141,6 +140,17 @@ class Loop:
         tensors = [*stuck(rollout.obs), rollout.reward, *seen, *told, *doubtful]
         first = min_over(self.agent.spec, first_not_finite(tensors))
         return jnp.where(first < len(tensors), 1 + first, 0).astype(jnp.int32)
+
+    def last_well(self, well: Array, after: Learner, before: Learner) -> Learner:
+        """The learner after an iteration, whose weights are finite; doubtful ones as before, if that did not go well.
+
+        Weights that nobody doubts are kept by `apply_gradients`.  Held back here, a CPU would copy all of them in every
+        iteration, which is why the rest of a learner is not held back either.
+        """
+        if not jax.tree.leaves(self.agent.doubtful(after)):
+            return after
+        last = jax.tree.map(lambda new, old: jnp.where(well, new, old), after.params, before.params)
+        return after._replace(params=last_finite(last, before.params))
 
     def watched(self, learner: Learner) -> list[str]:
         """What `cause` looks at, by name."""
@@ -186,15 +196,6 @@ def exponent(numbers: Array) -> Array:
     if numbers.dtype != jnp.float32:
         return jnp.where(jnp.isfinite(numbers), 0, NO_NUMBER)
     return jax.lax.bitcast_convert_type(numbers, jnp.int32) & NO_NUMBER
-
-
-def last_well(well: Array, after: Learner, before: Learner) -> Learner:
-    """The learner after an iteration; if that did not go well, its weights are as before.  They are always finite.
-
-    What only learning reads is not held back: with that, a CPU would copy the whole learner in every iteration.
-    """
-    weights = jax.tree.map(lambda new, old: jnp.where(well & jnp.isfinite(new), new, old), after.params, before.params)
-    return after._replace(params=weights)
 
 
 def stuck(obs: Observation) -> list[Array]:

@@ -268,6 +268,10 @@ class ExportedPolicy:
         """Blank arrays: the program clears them itself where an episode begins."""
         return [jnp.zeros((num, *one["shape"]), one["dtype"]) for one in self.card.get("carry", [])]
 
+    def greedy_carry(self, num: int) -> list[Array]:
+        """As an agent's: the program never explores."""
+        return self.initial_carry(num)
+
     def act(self, learner: Any, carry: Any, obs: Observation, fresh: Array, key: Key, *, explore: bool) -> Decision:
         """As an agent acts, so that it can be evaluated like one."""
         # A program of XLA cannot be vmapped; members, of which there is one, are taken one after the other.
