@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from rollax.programs.draws import loop_of_rounds, row_of_rounds
+from rollax.programs.draws import MANY, PARITY, loop_of_rounds, row_of_rounds, stored_rounds
 
 # Known answers of Threefry-2x32 with twenty rounds: keys, counts, results (Salmon et al. 2011, the Random123 vectors).
 KNOWN = [
@@ -17,6 +17,7 @@ KNOWN = [
     ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
     ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
 ]
+WAYS = [row_of_rounds, loop_of_rounds, stored_rounds]
 DRAWS = """
 import sys
 from contextlib import nullcontext
@@ -28,16 +29,20 @@ def draws(key):
     normal = jax.vmap(jax.vmap(lambda key: jax.random.normal(key, (5,))))(keys)
     bits = [jax.random.bits(key, (7,), dtype) for dtype in ("uint8", "uint16", "uint32")]
     return jax.random.key_data(keys), jax.random.key_data(jax.random.fold_in(key, 9)), shuffled, normal, bits
+def large(key):
+    keys = jax.random.split(key, 3)
+    return jax.random.normal(key, (301,)), jax.vmap(lambda key: jax.random.bits(key, (200,)))(keys)
 if sys.argv[1] == "loop": _replace_rule()
 with rounds_in_a_row() if sys.argv[1] == "row" else nullcontext():
-    program = jax.jit(draws).lower(jax.random.key(3))
-values = [np.asarray(value).tobytes().hex() for value in jax.tree.leaves(program.compile()(jax.random.key(3)))]
-print("while" in program.as_text(), *values)
+    programs = [jax.jit(function).lower(jax.random.key(3)) for function in (draws, large)]
+results = [program.compile()(jax.random.key(3)) for program in programs]
+values = [np.asarray(value).tobytes().hex() for value in jax.tree.leaves(results)]
+print("while" in programs[0].as_text(), *values)
 """
 
 
 @pytest.mark.parametrize(("keys", "counts", "results"), KNOWN)
-@pytest.mark.parametrize("draw", [row_of_rounds, loop_of_rounds, jax.jit(row_of_rounds), jax.jit(loop_of_rounds)])
+@pytest.mark.parametrize("draw", [*WAYS, *map(jax.jit, WAYS)])
 def test_known_answers(keys, counts, results, draw):
     words = [jnp.array([number], jnp.uint32) for number in (*keys, *counts)]
     assert tuple(int(word[0]) for word in draw(*words)) == results
@@ -51,3 +56,13 @@ def test_every_draw_is_jaxs_own():
     )
     assert (jaxs[0], loop[0], row[0]) == ("True", "True", "False")
     assert jaxs[1:] == loop[1:] == row[1:]
+
+
+def test_words_that_are_stored_are_the_same_however_often_their_loop_runs():
+    counts = jnp.arange(2 * MANY, dtype=jnp.uint32)
+    for first in (PARITY, PARITY ^ 1):
+        words = [jnp.array([number], jnp.uint32) for number in (first, 7)]
+        for stored, row in zip(
+            stored_rounds(*words, counts, counts), row_of_rounds(*words, counts, counts), strict=True
+        ):
+            assert stored.tolist() == row.tolist()

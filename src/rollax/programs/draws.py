@@ -24,6 +24,7 @@ from rollax.types import Array
 ROTATIONS = np.array([[13, 15, 26, 6], [17, 29, 16, 24]], np.uint32)
 GROUPS = 5  # of four rounds
 PARITY = np.uint32(0x1BD11BDA)
+MANY = 64  # words of one key that are stored
 _in_a_row = ContextVar("draws are compiled in a row", default=False)
 
 
@@ -45,8 +46,25 @@ def _replace_rule() -> None:
 
 
 def _draw(key_0: Array, key_1: Array, count_0: Array, count_1: Array) -> tuple[Array, Array]:
-    draw = row_of_rounds if _in_a_row.get() else loop_of_rounds
+    if not _in_a_row.get():
+        return loop_of_rounds(key_0, key_1, count_0, count_1)
+    draw = stored_rounds if count_0.size >= MANY * key_0.size else row_of_rounds
     return draw(key_0, key_1, count_0, count_1)
+
+
+def stored_rounds(key_0: Array, key_1: Array, count_0: Array, count_1: Array) -> tuple[Array, Array]:
+    """The words of `row_of_rounds`, each computed once.
+
+    XLA would put the rounds into everything that reads a word, those of the word's key too, and compute them there for
+    each element anew.  The result of a loop is stored, if XLA cannot know that it runs once; twice changes nothing.
+    """
+    turns = 1 + (jnp.ravel(key_0)[0] == PARITY).astype(jnp.int32)
+    blank = jnp.zeros(jnp.broadcast_shapes(key_0.shape, count_0.shape), jnp.uint32)
+
+    def turn(state: tuple) -> tuple:
+        return state[0] + 1, row_of_rounds(key_0, key_1, count_0, count_1)
+
+    return jax.lax.while_loop(lambda state: state[0] < turns, turn, (jnp.int32(0), (blank, blank)))[1]
 
 
 def row_of_rounds(key_0: Array, key_1: Array, count_0: Array, count_1: Array) -> tuple[Array, Array]:
