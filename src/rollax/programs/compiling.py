@@ -8,10 +8,13 @@ import jax
 
 # LLVM's later levels double the time to compile and gain nothing where the arithmetic is in library calls.
 # An environment with much arithmetic of its own is another matter: HackMatrix steps 2.5 times as fast with all of them.
-# What runs once is not optimized at all.
+# What runs for a moment is compiled by XLA's older emitters, while it has them: they take two thirds of the time, and
+# what they make takes up to 1.3 times as long.  What runs once is not optimized at all.
+OLDER: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}
 FULL: dict[str, Any] = {}
 LIGHT: dict[str, Any] = {"xla_backend_optimization_level": 1}
-NONE: dict[str, Any] = {"xla_backend_optimization_level": 0}
+BRIEF: dict[str, Any] = LIGHT | OLDER
+NONE: dict[str, Any] = {"xla_backend_optimization_level": 0} | OLDER
 
 
 def compiler_options(level: dict[str, Any], *, on_cpu: bool | None = None) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from rollax.agents.base import Agent, Learner
 from rollax.experiment.experiment import Experiment
 from rollax.programs.background import crew
-from rollax.programs.compiling import FULL, LIGHT, NONE, compiler_options
+from rollax.programs.compiling import BRIEF, FULL, LIGHT, NONE, compiler_options
 from rollax.programs.draws import rounds_in_a_row
 from rollax.programs.evaluate import Best, Evaluation, Evaluator, Playing, blank, in_parts, nothing
 from rollax.programs.foresight import temporary_bytes
@@ -219,14 +219,15 @@ class JitProgram(Program):
         def advance(state: TrainState, stop: Array, log_iterations: Array) -> tuple[TrainState, Array]:
             return self.repeat(state, stop, log_iterations, learn=True)
 
-        chunk, usual = (state, number, number), FULL if self.loop.task.costly else LIGHT
+        chunk, costly = (state, number, number), self.loop.task.costly
+        usual, brief = (FULL, FULL) if costly else (LIGHT, BRIEF)
         playing = jax.eval_shape(lambda keys: self.evaluator.begin(evaluation_keys(keys, jnp.int32(0))), state.key)
         judged = (learner_specs, BY_MEMBER, EVERYWHERE, best_specs, BY_MEMBER, EVERYWHERE, EVERYWHERE)
         return {
             "init": Uncompiled(
                 self.spread_out(self.init, (BY_MEMBER, BY_MEMBER), (state_specs, best_specs)), (keys, hparams), NONE
             ),
-            "warm_up": Uncompiled(self.spread_out(warm_up, *chunk_specs, donate_argnums=0), chunk, usual),
+            "warm_up": Uncompiled(self.spread_out(warm_up, *chunk_specs, donate_argnums=0), chunk, brief),
             "advance": Uncompiled(self.spread_out(advance, *chunk_specs, donate_argnums=0), chunk, usual, hot=True),
             "evaluate": Uncompiled(
                 self.spread_out(self.evaluate, judged, (BY_MEMBER, best_specs), donate_argnums=4),
