@@ -13,7 +13,7 @@ import numpy as np
 from rollax.envs.protocol import Task
 
 Drawer = Callable[[Any, Any], np.ndarray]  # from a state and its raw features to uint8[height, width, 3]
-WIDTH, HEIGHT = 360, 240
+WIDTH, HEIGHT, CAPTION = 360, 240, 22
 INK, GROUND, ACCENT = (40, 44, 52), (250, 250, 248), (204, 82, 60)
 
 
@@ -24,6 +24,26 @@ def drawer_of(task: Task) -> Drawer | None:
     if task.binary:
         return lambda state, features: draw_channels(features)
     return KNOWN.get(type(task.env).__name__)
+
+
+def names_and_keys(task: Any) -> tuple[tuple[str, ...], str]:
+    """A name and a key for each numbered action: the environment's own, those below, or numbers and letters."""
+    env = getattr(task, "env", task)
+    names, keys = ACTIONS.get(type(env).__name__, ((), ""))
+    if hasattr(env, "full_action_set") and hasattr(env, "action_set"):  # a game of MinAtar's
+        chosen = np.asarray(env.action_set).tolist()
+        names, keys = tuple(MINATAR_ACTIONS[i] for i in chosen), "".join(MINATAR_KEYS[i] for i in chosen)
+    names = tuple(getattr(env, "action_names", names) or (f"action {i}" for i in range(task.num_actions)))
+    return names, getattr(env, "keys", keys or "0123456789abcdefghijklmnopqrstuvwxyz"[: task.num_actions])
+
+
+def captioned(picture: np.ndarray, caption: str) -> np.ndarray:
+    """A picture with a line of text below it."""
+    from PIL import Image, ImageDraw
+
+    strip = Image.new("RGB", (picture.shape[1], CAPTION), INK)
+    ImageDraw.Draw(strip).text((8, CAPTION / 2), caption, fill=GROUND, anchor="lm")
+    return np.concatenate([picture, np.asarray(strip)])
 
 
 def draw_channels(features: Any, pixels: int = 24) -> np.ndarray:
@@ -91,3 +111,10 @@ KNOWN: dict[str, Drawer] = {
     "MountainCar": draw_mountain_car,
     "Acrobot": draw_acrobot,
 }
+# Names and keys of numbered actions; arrow keys count as w, s, a and d.
+ACTIONS: dict[str, tuple[tuple[str, ...], str]] = {
+    "CartPole": (("left", "right"), "ad"),
+    "MountainCar": (("left", "coast", "right"), "asd"),
+    "Acrobot": (("torque -1", "torque 0", "torque +1"), "asd"),
+}
+MINATAR_ACTIONS, MINATAR_KEYS = ("stay", "left", "up", "right", "down", "fire"), "xawds "
