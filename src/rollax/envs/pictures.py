@@ -106,14 +106,38 @@ def draw_acrobot(state: Any, features: Any) -> np.ndarray:
     return np.asarray(image)
 
 
+def draw_pendulum(state: Any, features: Any) -> np.ndarray:
+    image, pen = _canvas()
+    centre, length, angle = (WIDTH / 2, HEIGHT / 2), 95, float(state.theta)  # 0 is upright
+    tip = (centre[0] - length * math.sin(angle), centre[1] - length * math.cos(angle))
+    pen.line((*centre, *tip), fill=INK, width=10)
+    pen.ellipse((tip[0] - 11, tip[1] - 11, tip[0] + 11, tip[1] + 11), fill=ACCENT)
+    pen.ellipse((centre[0] - 5, centre[1] - 5, centre[0] + 5, centre[1] + 5), fill=INK)
+    return np.asarray(image)
+
+
+def draw_catch(state: Any, features: Any) -> np.ndarray:
+    rows, cols = np.shape(features)
+    board = np.full((rows, cols, 3), GROUND, np.uint8)
+    board[int(state.paddle_y), int(state.paddle_x)] = INK
+    board[int(state.ball_y), int(state.ball_x)] = ACCENT
+    return np.repeat(np.repeat(board, 24, axis=0), 24, axis=1)
+
+
 KNOWN: dict[str, Drawer] = {
     "CartPole": draw_cart_pole,
+    "PositionOnlyCartPole": draw_cart_pole,
     "MountainCar": draw_mountain_car,
+    "ContinuousMountainCar": draw_mountain_car,
     "Acrobot": draw_acrobot,
+    "Pendulum": draw_pendulum,
+    "Catch": draw_catch,
 }
 # Names and keys of numbered actions; arrow keys count as w, s, a and d.
 ACTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "CartPole": (("left", "right"), "ad"),
+    "PositionOnlyCartPole": (("left", "right"), "ad"),
+    "Catch": (("left", "stay", "right"), "asd"),
     "MountainCar": (("left", "coast", "right"), "asd"),
     "Acrobot": (("torque -1", "torque 0", "torque +1"), "asd"),
 }

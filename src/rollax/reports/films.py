@@ -20,7 +20,9 @@ from rollax.errors import CheckpointError, ConfigError, EnvError, demand
 from rollax.programs.plan import make_plan
 from rollax.reports.episodes import Ending, Move, Scene, action_name, caption, episode, player_of
 from rollax.runs.reader import kind_of
-from rollax.runs.result import Policy, Result
+from rollax.runs.result import Policy, load
+from rollax.runs.sources import experiment_of
+from rollax.runs.zoo import PREFIX, is_named
 
 CLEAR = "\x1b[H\x1b[2J"
 SHORT_FILM, LONG_FILM = 500, 5_000  # steps, in JAX and outside it
@@ -38,25 +40,24 @@ def watch(
     screen: TextIO | None = None,
     trust: bool = False,
 ) -> tuple[Path, Ending]:
-    """Lets a run's agent play an episode; returns the path of the moving picture and how the episode ended.
+    """Lets an agent of a run, or of the zoo, play an episode; returns the path of the moving picture and its ending.
 
     Where an ending depends on more than the environment's name, its `info` has the protocol too.
 
     Without `most` steps or a rate it is as long and as fast as suits the environment.  With a screen every moment is
     also shown there, as text if the environment has one, else as coloured blocks.
     """
-    target = Path(out) if out else Path(run_dir) / "watch.gif"
+    target = Path(out) if out else film_path(run_dir)
     if out:
         check_film(target)
-    result = Result(Path(run_dir), trust=trust)
-    _ = result.experiment  # that a run is missing is said before that no film can be written there
+    experiment = experiment_of(run_dir, trust=trust)  # that a run is missing is said first
     if not out and kind_of(target) not in ("", "a file"):
         raise CheckpointError(f"{target} is {kind_of(target)}, where a real file must be")
-    policy = result.policy(member, best=best)
+    policy = load(run_dir, member, best=best, trust=trust)
     if policy.task.outside:
-        played = film(policy, result.experiment.env, seed, most or LONG_FILM)
+        played = film(policy, experiment.env, seed, most or LONG_FILM)
     else:
-        played = animation(policy, result.experiment.env, seed, most or SHORT_FILM)
+        played = animation(policy, experiment.env, seed, most or SHORT_FILM)
     rate = frames_per_second or policy.task.pictures_per_second
     frames, ending = [], None
     for moment in played:
@@ -68,11 +69,16 @@ def watch(
             print(CLEAR + moment.text(), file=screen, flush=True)
             time.sleep(1 / rate)
     assert ending is not None
-    protocol = make_plan(result.experiment).protocol
+    protocol = make_plan(experiment).protocol
     if protocol:
         ending = ending._replace(info={**ending.info, **protocol})
     save = save_video if target.suffix == ".mp4" else save_animation
     return save(frames, target, rate), ending
+
+
+def film_path(run_dir: str | Path) -> Path:
+    """Where a film is written that was given no place: in the run folder, or here for a policy of the zoo."""
+    return Path(f"{str(run_dir).removeprefix(PREFIX)}.gif") if is_named(run_dir) else Path(run_dir) / "watch.gif"
 
 
 class Shot(NamedTuple):
