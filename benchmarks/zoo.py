@@ -22,7 +22,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from rollax.experiment.tree import to_json
-from rollax.programs.machine import versions
+from rollax.programs.machine import use_compile_cache, versions
 from rollax.programs.plan import make_plan
 from rollax.runs import zoo
 from rollax.runs.checkpoint import flatten
@@ -142,6 +142,7 @@ def main() -> None:
     parser.add_argument("--machine", required=True)
     parser.add_argument("--commit", default="", help="of the code that trained; by default what is checked out")
     options = parser.parse_args()
+    use_compile_cache()
     asked = ["git", "rev-parse", "HEAD"]
     commit = options.commit or subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     for name in options.only:
