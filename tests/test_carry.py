@@ -22,8 +22,9 @@ from rollax.programs.evaluate import Evaluator
 from rollax.programs.jit import JitProgram
 from rollax.programs.loop import Loop
 from rollax.programs.plan import make_plan
+from rollax.reports.episodes import Ending, Scene, player_of
 from rollax.reports.export import ExportedPolicy, export
-from rollax.reports.films import Ending, Scene, film, player_of
+from rollax.reports.films import film
 from rollax.runs.result import Policy, evaluate_run
 
 AGENT = "counting_agent:RECIPE"

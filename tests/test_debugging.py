@@ -18,7 +18,7 @@ from rollax.errors import ConfigError, EnvError, NumericError, RollaxError
 from rollax.programs.debugging import Debug, check_keys
 from rollax.programs.plan import make_plan
 from rollax.runs.folder import RunFolder
-from rollax.runs.result import stored_params
+from rollax.runs.sources import stored_params
 
 SMALL: Any = {
     "preset": "none",

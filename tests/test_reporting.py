@@ -14,8 +14,9 @@ from process_tools import HANGING
 import rollax
 from rollax.commands.cli import run_command
 from rollax.errors import ConfigError
-from rollax.reports.drawing import plot_figures
-from rollax.reports.figures import all_figures, figures_of, interquartile_means
+from rollax.reports.axes import extent, labels, ticks
+from rollax.reports.drawing import TICKS, height_of, plot_figures
+from rollax.reports.figures import Chart, all_figures, figures_of, interquartile_means
 from rollax.reports.page import MOST_POINTS, kept, write_report
 from rollax.reports.runs import groups_of, read_runs
 from rollax.rules.aggregates import mean_band, moving_average, performance_profile
@@ -23,6 +24,12 @@ from rollax.runs.folder import RunFolder
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ROWS, SEEDS = 20, 3
+TICKS_SHOWN = """
+([env, kind]) => {
+  const figure = report.figures.find((one) => one.name === kind && one.env === env);
+  const view = views.find((one) => one.figure.id === figure.id);
+  return view && [...view.svg.querySelectorAll(figure.bars ? ".x-tick" : ".y-tick")].map((tick) => tick.textContent);
+}"""
 
 
 def small(agent: str, env: str, **values):
@@ -273,3 +280,28 @@ def test_in_a_browser_curves_are_zoomed_hidden_and_read(page, runs, tmp_path):
     page.select_option("#clock", "seconds")
     assert "seconds" in chart.locator("svg text").all_text_contents()
     assert page.locator("circle.value").count() == 3  # CartPole, Acrobot, both: one method is hidden
+
+
+def test_in_a_browser_axes_are_those_of_the_pictures(page, runs, tmp_path):
+    """The page's script and `axes.py` have the same rules: ends, ticks and what these say."""
+    path = write_report(sorted(runs.iterdir()), tmp_path / "page.html", film=False)
+    page.goto(path.as_uri())
+    for figure in all_figures(groups_of(read_runs(sorted(runs.iterdir())))):
+        told = page.evaluate(
+            TICKS_SHOWN,
+            [figure.env, figure.name],
+        )
+        if told is None:  # a curve that is not chosen
+            continue
+        if isinstance(figure, Chart):
+            ends = height_of(figure)
+        else:
+            ends = extent((end for bar in figure.bars for end in (bar.low, bar.high)), figure.bounds)
+        assert told == labels(ticks(*ends, TICKS)), figure.name
+    values = [0.0, 1.0, 12.5, 999.0, 9_999.0, 10_000.0, 123_456.0, 2.5e6, -3.0, 0.00025]
+    for value in values:
+        assert page.evaluate("(value) => labels([value])", value) == labels([value])
+        assert page.evaluate("(value) => extent([value, 0.3 * value], [null, null])", value) == pytest.approx(
+            extent([value, 0.3 * value])
+        )
+        assert page.evaluate("(v) => ticks(v - 1, v + 2, 5)", value) == pytest.approx(ticks(value - 1, value + 2, 5))

@@ -463,7 +463,7 @@ def test_every_option_has_a_sentence():
 
     forms = [
         *(train.TrainFlags, train.Resume, playing.Eval, playing.Watch, playing.Play, comparing.Compare, bench.Bench),
-        *(listing.List, listing.CheckEnv, listing.Doctor, report.Plot, report.Report, report.Export),
+        *(listing.List, listing.Zoo, listing.CheckEnv, listing.Doctor, report.Plot, report.Report, report.Export),
         *(search.SweepFlags, search.TuneFlags, inspect.InspectFlags, inspect.PlanFlags, inspect.ProfileFlags),
     ]
     for form in forms:

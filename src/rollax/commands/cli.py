@@ -41,7 +41,7 @@ COMMANDS: dict[str, Command] = {
     "resume": Command(
         "DIR", "continue an interrupted run, or extend a finished one with --steps", "train.resume_command"
     ),
-    "eval": Command("DIR", "play greedy episodes with a trained run", "playing.eval_command"),
+    "eval": Command("DIR", "play greedy episodes with a trained run, or with zoo:NAME", "playing.eval_command"),
     "plot": Command("DIR...", "draw the learning curves of runs, and other figures", "report.plot_command"),
     "report": Command(
         "DIR...", "all about runs in one HTML file: curves, scores, tables, films", "report.report_command"
@@ -65,6 +65,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "profile": Command("[AGENT]", "record a trace, and see where the time goes", "inspect.profile_command"),
     "list": Command("", "agents, environments, and presets with their scores", "listing.list_command"),
+    "zoo": Command("", "the trained policies that come with rollax, with their scores", "listing.zoo_command"),
     "check-env": Command("NAME", "see whether an environment keeps to the protocol", "listing.check_env_command"),
     "doctor": Command("", "versions, devices and memory of this machine", "listing.doctor_command"),
 }

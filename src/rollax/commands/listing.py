@@ -43,6 +43,30 @@ def list_command(arguments: list[str]) -> int:
 
 
 @dataclass(frozen=True)
+class Zoo:
+    json: bool = setting(False, "Print a JSON list, an object for each policy.")
+
+
+def zoo_command(arguments: list[str]) -> int:
+    """`rollax zoo`."""
+    told = "The trained policies that come with rollax, for `rollax watch zoo:NAME`, `rollax eval` and --init-from."
+    options = parse(Zoo, arguments, "rollax zoo", told)
+    from rollax.runs.console import table
+    from rollax.runs.zoo import entry, listed, names
+
+    rows = listed(map(entry, names()))
+    if options.json:
+        print(json.dumps(rows))
+        return 0
+    header = ["name", "environment", "score", "episodes", "steps", "machine", "commit"]
+    told = {"score": "{:.2f}", "steps": "{:,}", "commit": "{:.7}"}
+    columns = ("name", "env", "score", "episodes", "steps", "machine", "commit")
+    cells = [[told.get(column, "{}").format(row[column]) for column in columns] for row in rows]
+    print(table(header, cells))
+    return 0
+
+
+@dataclass(frozen=True)
 class CheckEnv:
     name: Annotated[str, tyro.conf.Positional] = setting(help="The environment's name, or package.module:function.")
     steps: int = setting(200, "Number of random steps to take.", limit=COUNT)

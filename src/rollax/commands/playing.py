@@ -19,7 +19,9 @@ SEED = Limit(0, 2**32 - 1)
 
 @dataclass(frozen=True)
 class Eval(Trusting):
-    run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run, or of an exported policy.")
+    run_dir: Annotated[str, tyro.conf.Positional] = setting(
+        help="The folder of the run or of an exported policy, or zoo:NAME."
+    )
     episodes: int = setting(100, "Number of episodes of each member.", limit=COUNT)
     epsilon: float | None = setting(
         None, "Share of random actions; by default that of the run's own evaluations.", limit=SHARE
@@ -64,7 +66,7 @@ def eval_command(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class Watch(Trusting):
-    run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run.")
+    run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run, or zoo:NAME.")
     member: int = setting(0, "The member whose agent plays.", limit=COUNT_OR_NONE)
     best: bool = setting(False, "Play the weights of the best evaluation instead of the last.")
     seed: int = setting(0, "Random seed of the episode; the same seed plays the same one.", limit=COUNT_OR_NONE)
@@ -74,7 +76,7 @@ class Watch(Trusting):
         limit=COUNT_OR_NONE,
     )
     fps: int = setting(0, "Number of pictures in a second; 0 for as suits the environment.", limit=Limit(0, 60))
-    out: str = setting("", "Path of the film, .gif or .mp4; by default watch.gif in the run folder.")
+    out: str = setting("", "Path of the film, .gif or .mp4; by default watch.gif in the run folder, or NAME.gif here.")
     quiet: bool = setting(False, "Write the film only, and show nothing in the terminal.")
 
 

@@ -64,11 +64,13 @@ class Atari(HostConfig):
 
     def task(self, name: str) -> HostTask:
         game = rom_of(name)
+        actions = action_names(game, everything=self.full_actions)
         return HostTask(
             name=name,
             open=lambda count: AtariEnvs(game, count, self),
             observation=Observation(jax.ShapeDtypeStruct((SIDE, SIDE, self.stack), np.uint8)),
-            action=Discrete(18 if self.full_actions else _num_actions(game)),
+            action=Discrete(len(actions)),
+            action_names=actions,
             # A promise, so rather less: should idle frames count as frames, an episode is cut that much earlier.
             truncation_interval=max(1, (self.max_frames - self.noops - 1) // max(1, self.frame_skip)),
             stack=self.stack,
@@ -150,11 +152,13 @@ def rom_of(name: str) -> str:
     return games[asked]
 
 
-def _num_actions(game: str) -> int:
+def action_names(game: str, *, everything: bool) -> tuple[str, ...]:
+    """The actions that do something in a game, or all 18."""
     import ale_py
     from ale_py import roms
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     emulator = ale_py.ALEInterface()
     emulator.loadROM(str(roms.get_rom_path(game)))
-    return len(emulator.getMinimalActionSet())
+    actions = emulator.getLegalActionSet() if everything else emulator.getMinimalActionSet()
+    return tuple(action.name.lower() for action in actions)

@@ -81,6 +81,7 @@ class HostTask:
     protocol: tuple[tuple[str, Any], ...] = ()  # what a score of it depends on, by name
     camera: Callable[[], HostEnvs] | None = None  # makes one that plays the same and shows a picture in colours
     pictures_per_second: int = 30  # at which a film of it runs as it should
+    action_names: tuple[str, ...] = ()  # of numbered actions, where it names them
     # It has one player and no arithmetic of its own on the device.
     outside: ClassVar[bool] = True
     players: ClassVar[int] = 0

@@ -13,7 +13,7 @@ import numpy as np
 from rollax.envs.protocol import Task
 
 Drawer = Callable[[Any, Any], np.ndarray]  # from a state and its raw features to uint8[height, width, 3]
-WIDTH, HEIGHT = 360, 240
+WIDTH, HEIGHT, CAPTION = 360, 240, 22
 INK, GROUND, ACCENT = (40, 44, 52), (250, 250, 248), (204, 82, 60)
 
 
@@ -24,6 +24,26 @@ def drawer_of(task: Task) -> Drawer | None:
     if task.binary:
         return lambda state, features: draw_channels(features)
     return KNOWN.get(type(task.env).__name__)
+
+
+def names_and_keys(task: Any) -> tuple[tuple[str, ...], str]:
+    """A name and a key for each numbered action: the environment's own, those below, or numbers and letters."""
+    env = getattr(task, "env", task)
+    names, keys = ACTIONS.get(type(env).__name__, ((), ""))
+    if hasattr(env, "full_action_set") and hasattr(env, "action_set"):  # a game of MinAtar's
+        chosen = np.asarray(env.action_set).tolist()
+        names, keys = tuple(MINATAR_ACTIONS[i] for i in chosen), "".join(MINATAR_KEYS[i] for i in chosen)
+    names = tuple(getattr(env, "action_names", names) or (f"action {i}" for i in range(task.num_actions)))
+    return names, getattr(env, "keys", keys or "0123456789abcdefghijklmnopqrstuvwxyz"[: task.num_actions])
+
+
+def captioned(picture: np.ndarray, caption: str) -> np.ndarray:
+    """A picture with a line of text below it."""
+    from PIL import Image, ImageDraw
+
+    strip = Image.new("RGB", (picture.shape[1], CAPTION), INK)
+    ImageDraw.Draw(strip).text((8, CAPTION / 2), caption, fill=GROUND, anchor="lm")
+    return np.concatenate([picture, np.asarray(strip)])
 
 
 def draw_channels(features: Any, pixels: int = 24) -> np.ndarray:
@@ -86,8 +106,39 @@ def draw_acrobot(state: Any, features: Any) -> np.ndarray:
     return np.asarray(image)
 
 
+def draw_pendulum(state: Any, features: Any) -> np.ndarray:
+    image, pen = _canvas()
+    centre, length, angle = (WIDTH / 2, HEIGHT / 2), 95, float(state.theta)  # 0 is upright
+    tip = (centre[0] - length * math.sin(angle), centre[1] - length * math.cos(angle))
+    pen.line((*centre, *tip), fill=INK, width=10)
+    pen.ellipse((tip[0] - 11, tip[1] - 11, tip[0] + 11, tip[1] + 11), fill=ACCENT)
+    pen.ellipse((centre[0] - 5, centre[1] - 5, centre[0] + 5, centre[1] + 5), fill=INK)
+    return np.asarray(image)
+
+
+def draw_catch(state: Any, features: Any) -> np.ndarray:
+    rows, cols = np.shape(features)
+    board = np.full((rows, cols, 3), GROUND, np.uint8)
+    board[int(state.paddle_y), int(state.paddle_x)] = INK
+    board[int(state.ball_y), int(state.ball_x)] = ACCENT
+    return np.repeat(np.repeat(board, 24, axis=0), 24, axis=1)
+
+
 KNOWN: dict[str, Drawer] = {
     "CartPole": draw_cart_pole,
+    "PositionOnlyCartPole": draw_cart_pole,
     "MountainCar": draw_mountain_car,
+    "ContinuousMountainCar": draw_mountain_car,
     "Acrobot": draw_acrobot,
+    "Pendulum": draw_pendulum,
+    "Catch": draw_catch,
 }
+# Names and keys of numbered actions; arrow keys count as w, s, a and d.
+ACTIONS: dict[str, tuple[tuple[str, ...], str]] = {
+    "CartPole": (("left", "right"), "ad"),
+    "PositionOnlyCartPole": (("left", "right"), "ad"),
+    "Catch": (("left", "stay", "right"), "asd"),
+    "MountainCar": (("left", "coast", "right"), "asd"),
+    "Acrobot": (("torque -1", "torque 0", "torque +1"), "asd"),
+}
+MINATAR_ACTIONS, MINATAR_KEYS = ("stay", "left", "up", "right", "down", "fire"), "xawds "

@@ -17,6 +17,16 @@ BRIEF: dict[str, Any] = LIGHT | OLDER
 NONE: dict[str, Any] = {"xla_backend_optimization_level": 0} | OLDER
 
 
+def usual(*, costly: bool) -> dict[str, Any]:
+    """The level for a program with an environment in it, which may be costly."""
+    return FULL if costly else LIGHT
+
+
+def brief(*, costly: bool) -> dict[str, Any]:
+    """The same for one that runs for a moment only."""
+    return FULL if costly else BRIEF
+
+
 def compiler_options(level: dict[str, Any], *, on_cpu: bool | None = None) -> dict[str, Any] | None:
     """For `lowered.compile(...)`, at one of the levels above; it will run on the default backend, unless said."""
     return level if (jax.default_backend() == "cpu" if on_cpu is None else on_cpu) else None

@@ -141,7 +141,7 @@ class ActorsProgram(Program):
         return ActorsRunning(self, keys, hparams)
 
     def play(self, learner: Learner, keys: Key) -> Evaluation:
-        return jax.jit(self.evaluator)(learner, keys)
+        return jax.jit(lambda learner, keys: self.evaluator(learner, keys))(learner, keys)
 
 
 def shard_problems(experiment: Experiment) -> list[str]:

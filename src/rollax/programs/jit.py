@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from rollax.agents.base import Agent, Learner
 from rollax.experiment.experiment import Experiment
 from rollax.programs.background import crew
-from rollax.programs.compiling import BRIEF, FULL, LIGHT, NONE, compiler_options
+from rollax.programs.compiling import NONE, brief, compiler_options, usual
 from rollax.programs.draws import rounds_in_a_row
 from rollax.programs.evaluate import Best, Evaluation, Evaluator, Playing, blank, in_parts, nothing
 from rollax.programs.foresight import temporary_bytes
@@ -170,7 +170,12 @@ class JitProgram(Program):
         return self.spread.place(blank(playing), BY_MEMBER) if self.spread else blank(playing)
 
     def play(self, learner: Learner, keys: Key) -> Evaluation:
-        return jax.jit(self.evaluator)(learner, keys)
+        # A function of its own: some environments have arrays among their parameters, which have no hash.
+        compiled = jax.jit(
+            lambda learner, keys: self.evaluator(learner, keys),
+            compiler_options=compiler_options(usual(costly=self.task.costly)),
+        )
+        return compiled(learner, keys)
 
     def restoring(self) -> Any:
         """In the machine's own memory, if it is to be split from there."""
@@ -220,19 +225,21 @@ class JitProgram(Program):
             return self.repeat(state, stop, log_iterations, learn=True)
 
         chunk, costly = (state, number, number), self.loop.task.costly
-        usual, brief = (FULL, FULL) if costly else (LIGHT, BRIEF)
+        level = usual(costly=costly)
         playing = jax.eval_shape(lambda keys: self.evaluator.begin(evaluation_keys(keys, jnp.int32(0))), state.key)
         judged = (learner_specs, BY_MEMBER, EVERYWHERE, best_specs, BY_MEMBER, EVERYWHERE, EVERYWHERE)
         return {
             "init": Uncompiled(
                 self.spread_out(self.init, (BY_MEMBER, BY_MEMBER), (state_specs, best_specs)), (keys, hparams), NONE
             ),
-            "warm_up": Uncompiled(self.spread_out(warm_up, *chunk_specs, donate_argnums=0), chunk, brief),
-            "advance": Uncompiled(self.spread_out(advance, *chunk_specs, donate_argnums=0), chunk, usual, hot=True),
+            "warm_up": Uncompiled(
+                self.spread_out(warm_up, *chunk_specs, donate_argnums=0), chunk, brief(costly=costly)
+            ),
+            "advance": Uncompiled(self.spread_out(advance, *chunk_specs, donate_argnums=0), chunk, level, hot=True),
             "evaluate": Uncompiled(
                 self.spread_out(self.evaluate, judged, (BY_MEMBER, best_specs), donate_argnums=4),
                 (state.learner, state.key, number, best, playing, number, number),
-                usual,
+                level,
             ),
         }
 

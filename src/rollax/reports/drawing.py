@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 
 from rollax.errors import ConfigError, did_you_mean
+from rollax.reports.axes import extent, labels, ticks
 from rollax.reports.figures import Bars, Chart, Figure, figures_of, kinds, methods
 from rollax.reports.runs import Group, groups_of, read_runs
 from rollax.runs.session import Draw
 
 COLOURS = ("#3b6fd4", "#d9622b", "#2f9e62", "#b0409a", "#8a6d1f", "#11a0b5", "#c63d4f", "#6a5acd", "#7a8a12", "#5f6b7a")
+
+
+TICKS = 6  # on an axis, about
 
 
 def colour_of(groups: Sequence[Group]) -> dict[str, str]:
@@ -71,7 +75,7 @@ def draw(figures: Sequence[Figure], colours: dict[str, str], target: Path) -> Pa
 
 
 def draw_chart(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
-    """Each seed thin, the mean thick, its interval as a band."""
+    """Each seed thin, the mean thick, its interval as a band, cut off where it is far wider than what the seeds did."""
     alone = len(chart.lines) == 1
     for line in chart.lines:
         colour = colours[line.method]
@@ -85,8 +89,11 @@ def draw_chart(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
     if chart.level is not None:
         axes.axhline(chart.level, color="0.45", linewidth=1, linestyle=(0, (5, 4)), label="counts as solved")
     axes.set(title=chart.title, xlabel=chart.xlabel, ylabel=chart.ylabel)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.2)
+    if chart.lines:
+        ends = [end for line in chart.lines for end in (line.x[0], line.x[-1])]
+        measure(axes.xaxis, min(ends), max(ends) if max(ends) > min(ends) else min(ends) + 1.0)
+    measure(axes.yaxis, *height_of(chart))
+    style(axes)
     if chart.lines and not (alone and len(chart.lines[0].seeds) == 0):
         axes.legend(loc="best", frameon=False, fontsize="small")
 
@@ -98,8 +105,29 @@ def draw_bars(axes: Any, bars: Bars, colours: dict[str, str]) -> None:
         axes.plot([bar.value], [height], "o", color=colours[bar.method], markersize=7)
     axes.set_yticks(range(len(bars.bars)), [bar.method for bar in reversed(bars.bars)])
     axes.set(title=bars.title, xlabel=bars.xlabel, ylim=(-0.6, len(bars.bars) - 0.4))
+    measure(axes.xaxis, *extent((end for bar in bars.bars for end in (bar.low, bar.high)), bars.bounds))
+    style(axes, across="x")
+
+
+def height_of(chart: Chart) -> tuple[float, float]:
+    """The ends of a chart's upright axis: of what the seeds did or, where none is shown, of mean and interval."""
+    drawn = [(line.seeds,) if len(line.seeds) else (line.mean, line.low, line.high) for line in chart.lines]
+    values = [number for arrays in drawn for array in arrays for number in np.ravel(array).tolist()]
+    return extent([*values, *([] if chart.level is None else [chart.level])], chart.bounds)
+
+
+def measure(axis: Any, low: float, high: float) -> None:
+    """Gives an axis its ends and its ticks."""
+    places = ticks(low, high, TICKS)
+    axis.axes.set(**{f"{axis.axis_name}lim": (low, high)})
+    axis.set_ticks(places, labels(places))
+
+
+def style(axes: Any, across: str = "both") -> None:
+    """What all pictures have alike."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.2, axis="x")
+    axes.grid(alpha=0.2, axis=across)
+    axes.tick_params(length=0)
 
 
 def save(write: Callable[[Path], Any], target: Path) -> Path:

@@ -291,7 +291,7 @@ class ExportedPolicy:
         player: Any = self
         play = Evaluator(player, task, episodes, experiment.record.max_episode_steps)
         keys = play_keys(seed, jnp.array([self.card["member"]]))
-        found: Evaluation = jax.jit(play)((), keys)
+        found: Evaluation = jax.jit(lambda keys: play((), keys))(keys)
         returns, lengths, truncated = (np.asarray(array[0], np.float64) for array in found)
         own = {"member": self.card["member"], "seed": self.card["seed"]}
         return [own | episode_statistics(returns, lengths, truncated)]

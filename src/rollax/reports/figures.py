@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rollax.reports.runs import Group
-from rollax.reports.scales import Scale, scale_of
+from rollax.reports.scales import SHARE, Bounds, Scale, bounds_of, lengths_of, scale_of
 from rollax.rules.aggregates import bootstrap, mean_band, moving_average, performance_profile
 from rollax.runs.files import METRIC_COLUMNS
 
@@ -38,6 +38,7 @@ class Chart(NamedTuple):
     ylabel: str
     lines: list[Line]
     level: float | None = None  # a line across: where the environment counts as solved
+    bounds: Bounds = Bounds()  # of what is drawn, along the upright axis
 
 
 class Bar(NamedTuple):
@@ -56,6 +57,7 @@ class Bars(NamedTuple):
     title: str
     xlabel: str
     bars: list[Bar]
+    bounds: Bounds = Bounds()
 
 
 Figure = Chart | Bars
@@ -96,8 +98,10 @@ def figures_of(kind: str, groups: Sequence[Group]) -> list[Figure]:
     if kind in ("iqm", "profile"):
         scored = [group for group in groups if len(group.scores)]
         together = [None] if len(environments(scored)) > 1 else []
-        make = interquartile_means if kind == "iqm" else profiles
-        return [make(scored, env) for env in [*environments(scored), *together]]
+        places = [*environments(scored), *together]
+        if kind == "iqm":
+            return [interquartile_means(scored, env) for env in places]
+        return [chart for env in places if (chart := profiles(scored, env))]
     charts = (curves(kind, [group for group in groups if group.env == env], env) for env in environments(groups))
     return [chart for chart in charts if chart.lines or kind == "returns"]  # those may still come
 
@@ -116,7 +120,7 @@ def curves(kind: str, groups: Sequence[Group], env: str) -> Chart:
     column, ylabel = CURVES.get(kind, (kind, kind.replace("_", " ")))
     scale = scale_of(env)
     solved = scale.solved if scale else None
-    lines = []
+    lines, bounds = [], bounds_along(kind, env)
     for group in groups:
         evaluated = kind in ("evaluations", "success")
         source = group.run.result.evaluations if evaluated else group.run.result.curves
@@ -134,12 +138,20 @@ def curves(kind: str, groups: Sequence[Group], env: str) -> Chart:
         x = np.nanmax(read("step"), axis=0, where=True, initial=0)[seen]
         seconds = None if evaluated else np.nanmax(group.curve("wall_seconds"), axis=0, initial=0)[seen]
         mean, low, high = mean_band(values[:, seen])
+        low, high = bounds.cut(low), bounds.cut(high)
         thin = values[:, seen]
         if kind == "success":  # a share of few seeds: Student's t says nothing about it
             low, high, thin = np.full_like(mean, np.nan), np.full_like(mean, np.nan), thin[:0]
         lines.append(Line(group.method, x, mean, low, high, thin, seconds))
     level = solved if kind in ("returns", "smoothed", "evaluations") else None
-    return Chart(kind, env, env, "environment steps of each seed", ylabel, lines, level)
+    return Chart(kind, env, env, "environment steps of each seed", ylabel, lines, level, bounds)
+
+
+def bounds_along(kind: str, env: str) -> Bounds:
+    """Between which values a kind of curve lies."""
+    if kind in ("returns", "smoothed", "evaluations"):
+        return bounds_of(env)
+    return {"success": SHARE, "lengths": lengths_of(env)}.get(kind, Bounds())
 
 
 def interquartile_means(groups: Sequence[Group], env: str | None) -> Bars:
@@ -151,12 +163,15 @@ def interquartile_means(groups: Sequence[Group], env: str | None) -> Bars:
         if scores:
             bars.append(Bar(method, *bootstrap(scores), sum(map(len, scores))))
     if env is not None:
-        return Bars("iqm", env, env, "IQM of the last evaluation's return", bars)
+        return Bars("iqm", env, env, "IQM of the last evaluation's return", bars, bounds_of(env))
     return Bars("iqm", "", "all environments", "IQM of scaled scores (random play 0, good 1)", bars)
 
 
-def profiles(groups: Sequence[Group], env: str | None) -> Chart:
-    """The share of seeds that score more than a return, over all returns."""
+def profiles(groups: Sequence[Group], env: str | None) -> Chart | None:
+    """The share of seeds that score more than a return, over all returns from random play to a good score.
+
+    None where nothing is known of the environment and all seeds score the same: there is nothing to see.
+    """
     found = {
         method: [
             scores
@@ -166,16 +181,19 @@ def profiles(groups: Sequence[Group], env: str | None) -> Chart:
         for method in methods(groups)
     }
     everything = np.concatenate([one for scores in found.values() for one in scores])
-    low, high = (min(0.0, everything.min()), everything.max()) if env is None else (everything.min(), everything.max())
-    margin = max(0.03 * (high - low), 1e-3 * max(1.0, abs(high)))
-    points = np.linspace(low - margin, high + margin, PROFILE_POINTS)
+    scale = Scale(0.0, 1.0) if env is None else scale_of(env)
+    known = [scale.random, scale.good] if scale else []
+    low, high = min(*everything, *known), max(*everything, *known)
+    if low == high:
+        return None
+    points = np.linspace(low, high + 0.02 * (high - low), PROFILE_POINTS)
     lines = [
         Line(method, points, *performance_profile(scores, points), np.zeros((0, PROFILE_POINTS)))
         for method, scores in found.items()
         if scores
     ]
     where, axis = (env, "return") if env is not None else ("all environments", "scaled score (random play 0, good 1)")
-    return Chart("profile", env or "", where, axis, "share of seeds above it", lines)
+    return Chart("profile", env or "", where, axis, "share of seeds above it", lines, bounds=SHARE)
 
 
 def chosen(groups: Sequence[Group], method: str, env: str | None) -> list[Group]:

@@ -1,4 +1,4 @@
-"""Watching a trained agent play: episodes as scenes, drawn in the terminal and as a moving picture."""
+"""Watching a trained agent play: episodes, drawn in the terminal and as a moving picture."""
 
 from __future__ import annotations
 
@@ -8,70 +8,24 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.envs.pictures import Drawer, drawer_of
+from rollax.envs.pictures import Drawer, captioned, drawer_of
 from rollax.envs.protocol import Task
 from rollax.errors import CheckpointError, ConfigError, EnvError, demand
 from rollax.programs.plan import make_plan
+from rollax.reports.episodes import Ending, Move, Scene, action_name, caption, episode, player_of
 from rollax.runs.reader import kind_of
-from rollax.runs.result import Policy, Result
-from rollax.types import Observation, action_shape
+from rollax.runs.result import Policy, load
+from rollax.runs.sources import experiment_of
+from rollax.runs.zoo import PREFIX, is_named
 
 CLEAR = "\x1b[H\x1b[2J"
 SHORT_FILM, LONG_FILM = 500, 5_000  # steps, in JAX and outside it
-
-
-class Scene(NamedTuple):
-    """A moment at which somebody has to act."""
-
-    state: Any
-    obs: Observation
-    total: float  # the rewards so far
-    steps: int
-
-
-class Ending(NamedTuple):
-    total: float
-    steps: int
-    terminated: bool
-    info: dict[str, Any]
-
-
-def episode(task: Task, choose: Callable[[Scene], Any], seed: int, most: int) -> Iterator[Scene | Ending]:
-    """The scenes of one episode and, last, its ending; `choose` may give up with None."""
-    reset = jax.jit(task.reset)
-    step = jax.jit(lambda key, state, action: task.env.step(key, state, task.for_environment(action), task.params))
-    kind = action_shape(task.action).dtype
-    key = jax.random.key(seed)
-    obs, state = reset(jax.random.fold_in(key, 0))
-    total, over, info = 0.0, False, {}
-    steps = 0
-    while not over and steps < most:
-        scene = Scene(state, obs, total, steps)
-        yield scene
-        action = choose(scene)
-        if action is None:
-            break
-        steps += 1
-        raw, state, reward, terminated, truncated, info = step(
-            jax.random.fold_in(key, steps), state, jnp.asarray(action, kind)
-        )
-        obs, total = task.see(raw), total + float(jnp.sum(reward))
-        over = bool(terminated) or bool(truncated)
-        if over:
-            yield Ending(total, steps, bool(terminated), _plain(info))
-            return
-    yield Ending(total, steps, False, _plain(info))
-
-
-def _plain(info: dict[str, Any]) -> dict[str, Any]:
-    """The single numbers of an info."""
-    return {name: np.asarray(value).item() for name, value in info.items() if getattr(value, "shape", None) == ()}
 
 
 def watch(
@@ -86,23 +40,24 @@ def watch(
     screen: TextIO | None = None,
     trust: bool = False,
 ) -> tuple[Path, Ending]:
-    """Lets a run's agent play an episode; returns the path of the moving picture and how the episode ended.
+    """Lets an agent of a run, or of the zoo, play an episode; returns the path of the moving picture and its ending.
 
     Where an ending depends on more than the environment's name, its `info` has the protocol too.
 
     Without `most` steps or a rate it is as long and as fast as suits the environment.  With a screen every moment is
     also shown there, as text if the environment has one, else as coloured blocks.
     """
-    target = Path(out) if out else Path(run_dir) / "watch.gif"
-    check_film(target)
+    target = Path(out) if out else film_path(run_dir)
+    if out:
+        check_film(target)
+    experiment = experiment_of(run_dir, trust=trust)  # that a run is missing is said first
     if not out and kind_of(target) not in ("", "a file"):
         raise CheckpointError(f"{target} is {kind_of(target)}, where a real file must be")
-    result = Result(Path(run_dir), trust=trust)
-    policy = result.policy(member, best=best)
+    policy = load(run_dir, member, best=best, trust=trust)
     if policy.task.outside:
-        played = film(policy, result.experiment.env, seed, most or LONG_FILM)
+        played = film(policy, experiment.env, seed, most or LONG_FILM)
     else:
-        played = animation(policy, result.experiment.env, seed, most or SHORT_FILM)
+        played = animation(policy, experiment.env, seed, most or SHORT_FILM)
     rate = frames_per_second or policy.task.pictures_per_second
     frames, ending = [], None
     for moment in played:
@@ -114,11 +69,16 @@ def watch(
             print(CLEAR + moment.text(), file=screen, flush=True)
             time.sleep(1 / rate)
     assert ending is not None
-    protocol = make_plan(result.experiment).protocol
+    protocol = make_plan(experiment).protocol
     if protocol:
         ending = ending._replace(info={**ending.info, **protocol})
     save = save_video if target.suffix == ".mp4" else save_animation
     return save(frames, target, rate), ending
+
+
+def film_path(run_dir: str | Path) -> Path:
+    """Where a film is written that was given no place: in the run folder, or here for a policy of the zoo."""
+    return Path(f"{str(run_dir).removeprefix(PREFIX)}.gif") if is_named(run_dir) else Path(run_dir) / "watch.gif"
 
 
 class Shot(NamedTuple):
@@ -133,10 +93,12 @@ def animation(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot 
     task = policy.task
     draw = drawer_for(task, name)
     for moment in episode(task, player_of(policy, seed), seed, most):
+        scene = moment.last if isinstance(moment, Ending) else moment
+        if scene is not None:
+            picture = captioned(draw(scene.state, scene.obs.features), caption(scene))
+            yield Shot(picture, functools.partial(as_text, task, draw, scene))
         if isinstance(moment, Ending):
             yield moment
-        else:
-            yield Shot(draw(moment.state, moment.obs.features), functools.partial(as_text, task, draw, moment))
 
 
 def film(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | Ending]:
@@ -150,15 +112,18 @@ def film(policy: Policy, name: str, seed: int, most: int) -> Iterator[Shot | End
         shown, picture = player.reset(seeds), camera.reset(seeds)
         envs = task.begin(jax.random.key(0), 1, policy.start())
         before, carry, ended, fresh, total = envs.obs, envs.carry, jnp.ones(1, bool), jnp.ones(1, bool), 0.0
+        move = None
         for step in range(most):
             obs = task.observe(before, shown, ended)
-            text = functools.partial(with_caption, as_blocks(picture[0]), step, total)
-            yield Shot(picture[0], text)
+            scene = Scene((), obs, total, step, move)
+            text = functools.partial(with_caption, as_blocks(picture[0]), scene)
+            yield Shot(captioned(picture[0], caption(scene)), text)
             action, carry = policy.decide(carry, obs, fresh, seed + step)
             player.submit(action)
             camera.submit(action)
             played, filmed = player.result(), camera.result()
             total += float(played.reward[0])
+            move = Move(action_name(task, action[0]), float(played.reward[0]), [])
             if played.lost is not None:
                 raise EnvError(f"{name} broke and was started anew while it was filmed; try again")
             if played.reward[0] != filmed.reward[0] or played.ended[0] != filmed.ended[0]:
@@ -179,31 +144,15 @@ def drawer_for(task: Task, name: str) -> Drawer:
     return draw
 
 
-def player_of(policy: Policy, seed: int) -> Callable[[Scene], np.ndarray]:
-    """Who chooses the actions of an episode: the policy, with what it remembers from one scene to the next."""
-    carry = policy.start()
-
-    def choose(scene: Scene) -> np.ndarray:
-        nonlocal carry
-        fresh, draw = scene.steps == 0, seed + scene.steps
-        if policy.task.in_turn:
-            action, carry = policy.in_turn(carry, scene.state, fresh, draw)
-        else:
-            action, carry = policy.decide(carry, scene.obs, fresh, draw)
-        return action
-
-    return choose
-
-
 def as_text(task: Task, draw: Drawer, scene: Scene) -> str:
     """A scene for a terminal."""
     write = getattr(task.env, "text", None)
     text = write(scene.state) if write else as_blocks(draw(scene.state, scene.obs.features))
-    return with_caption(text, scene.steps, scene.total)
+    return with_caption(text, scene)
 
 
-def with_caption(text: str, steps: int, total: float) -> str:
-    return f"{text}\nstep {steps}   return {total:.2f}"
+def with_caption(text: str, scene: Scene) -> str:
+    return f"{text}\n{caption(scene)}"
 
 
 def as_blocks(picture: np.ndarray, columns: int = 72) -> str:

@@ -25,8 +25,37 @@ const ticks = (low, high, count) => {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
   const found = [];
-  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(+value.toPrecision(12));
+  for (let index = Math.ceil(low / step); index * step <= high + step * 1e-9; index += 1) found.push(+(index * step).toPrecision(12));
   return found;
+};
+
+// What ticks say, all of an axis in one unit; `axes.py` has the same rules, and `extent` too.
+const labels = (values) => {
+  const most = Math.max(0, ...values.map(Math.abs));
+  const [size, unit] = most >= 1e6 ? [1e6, " M"] : most >= 1e4 ? [1e3, " k"] : [1, ""];
+  return values.map((value) => (value ? `${+(value / size).toPrecision(8)}${unit}` : "0"));
+};
+
+const extent = (values, [lowest, highest]) => {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of values) {
+    if (value === null || value === undefined) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  if (low > high) return [0, 1];
+  const least = lowest === null || low < lowest ? -Infinity : lowest;
+  const most = highest === null || high > highest ? Infinity : highest;
+  const span = 0.04 * Math.max(Math.abs(low), Math.abs(high)) || 1;
+  const flat = high - low < span;
+  if ((flat || (lowest === 0 && highest === 1)) && Number.isFinite(most - least)) [low, high] = [least, most];
+  else if (flat) {
+    [low, high] = [(low + high - span) / 2, (low + high + span) / 2];
+    const beyond = Math.max(0, high - most) - Math.max(0, least - low);
+    [low, high] = [low - beyond, high - beyond];
+  }
+  const size = high - low;
+  return [Math.max(low - 0.05 * size, least - 0.02 * size), Math.min(high + 0.05 * size, most + 0.02 * size)];
 };
 
 const path = (xs, ys, toX, toY) => {
@@ -88,24 +117,16 @@ class Chart {
     const ends = lines.map((line) => this.axis(line)).flatMap((xs) => [xs[0], xs[xs.length - 1]]);
     const whole = ends.length ? [Math.min(...ends), Math.max(...ends)] : [0, 1];
     const [x0, x1] = this.range ?? (whole[0] === whole[1] ? [whole[0] - 1, whole[1] + 1] : whole);
-    let low = Infinity;
-    let high = -Infinity;
-    const see = (value) => {
-      if (value === null) return;
-      low = Math.min(low, value);
-      high = Math.max(high, value);
-    };
+    const seen = this.range ? [] : [this.figure.level];
     for (const line of lines) {
       this.axis(line).forEach((x, index) => {
         if (x < x0 || x > x1) return;
         // A band of few seeds can be far wider than what they did; it is cut off rather than flattening the curves.
-        for (const values of line.seeds.length ? line.seeds : [line.mean, line.low, line.high]) see(values[index]);
+        for (const values of line.seeds.length ? line.seeds : [line.mean, line.low, line.high]) seen.push(values[index]);
       });
     }
-    if (!this.range) see(this.figure.level);
-    if (low > high) [low, high] = [0, 1];
-    const room = (high - low || Math.abs(high) || 1) * 0.05;
-    return { x0, x1, y0: low - room, y1: high + room };
+    const [y0, y1] = extent(seen, this.figure.bounds);
+    return { x0, x1, y0, y1 };
   }
 
   draw() {
@@ -117,13 +138,16 @@ class Chart {
     this.fromX = (pixel) => x0 + ((pixel - left) / (width - left - right)) * (x1 - x0);
     this.toX = toX;
     this.svg.replaceChildren();
-    for (const value of ticks(y0, y1, 5)) {
-      node("line", { class: "grid-line", x1: left, x2: width - right, y1: toY(value), y2: toY(value) }, this.svg);
-      node("text", { x: left - 8, y: toY(value) + 4, "text-anchor": "end" }, this.svg).textContent = short(value);
-    }
-    for (const value of ticks(x0, x1, Math.max(3, width / 110))) {
-      node("text", { x: toX(value), y: height - bottom + 17, "text-anchor": "middle", class: "x-tick" }, this.svg).textContent = short(value);
-    }
+    const rows = ticks(y0, y1, 6);
+    labels(rows).forEach((label, index) => {
+      const y = toY(rows[index]);
+      node("line", { class: "grid-line", x1: left, x2: width - right, y1: y, y2: y }, this.svg);
+      node("text", { x: left - 8, y: y + 4, "text-anchor": "end", class: "y-tick" }, this.svg).textContent = label;
+    });
+    const columns = ticks(x0, x1, Math.max(4, width / 80));
+    labels(columns).forEach((label, index) => {
+      node("text", { x: toX(columns[index]), y: height - bottom + 17, "text-anchor": "middle", class: "x-tick" }, this.svg).textContent = label;
+    });
     node("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }, this.svg);
     const label = report.clock === "seconds" && this.figure.lines.some((line) => line.seconds) ? "seconds" : this.figure.xlabel;
     node("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, this.svg).textContent = label;
@@ -229,14 +253,14 @@ class Intervals {
     const height = row * bars.length + 52;
     const width = fit(this.svg, this.place, height);
     this.svg.replaceChildren();
-    const low = Math.min(...bars.map((bar) => bar.low));
-    const high = Math.max(...bars.map((bar) => bar.high));
-    const room = (high - low || Math.abs(high) || 1) * 0.12;
-    const toX = (x) => left + ((x - low + room) / (high - low + 2 * room)) * (width - left - 20);
-    for (const value of ticks(low - room, high + room, 4)) {
-      node("line", { class: "grid-line", x1: toX(value), x2: toX(value), y1: 6, y2: height - 38 }, this.svg);
-      node("text", { x: toX(value), y: height - 22, "text-anchor": "middle" }, this.svg).textContent = short(value);
-    }
+    const [low, high] = extent(bars.flatMap((bar) => [bar.low, bar.high]), this.figure.bounds);
+    const toX = (x) => left + ((x - low) / (high - low)) * (width - left - 20);
+    const places = ticks(low, high, 6);
+    labels(places).forEach((label, index) => {
+      const x = toX(places[index]);
+      node("line", { class: "grid-line", x1: x, x2: x, y1: 6, y2: height - 38 }, this.svg);
+      node("text", { x, y: height - 22, "text-anchor": "middle", class: "x-tick" }, this.svg).textContent = label;
+    });
     bars.forEach((bar, index) => {
       const y = 6 + row * (index + 0.5);
       const colour = report.colours[bar.method];

@@ -86,7 +86,8 @@ def own_file(name: str) -> str:
 
 def plain(figure: Figure, index: int) -> dict[str, Any]:
     """A figure as the page's script reads it: numbers that are not finite are null."""
-    common = {"id": f"figure-{index}", "name": figure.name, "env": figure.env, "title": figure.title}
+    names = {"id": f"figure-{index}", "name": figure.name, "env": figure.env, "title": figure.title}
+    common: dict[str, Any] = names | {"bounds": list(figure.bounds)}
     if not isinstance(figure, Chart):
         return common | {"xlabel": figure.xlabel, "bars": [bar._asdict() for bar in figure.bars]}
 
@@ -199,9 +200,10 @@ def scores_section(figures: Sequence[Figure]) -> str:
         scores += " Scaled scores are 0 for random play and 1 for a good score"
         scores += f"; of {listed(unscaled)}, for the lowest and the highest score here." if unscaled else "."
     profiles = "The share of seeds whose score is above the one on the axis: higher is better, everywhere."
-    return section("Scores", note(scores), f'<div class="grid">{cards["iqm"]}</div>') + section(
-        "Performance profiles", note(profiles), f'<div class="grid">{cards["profile"]}</div>'
-    )
+    means = section("Scores", note(scores), f'<div class="grid">{cards["iqm"]}</div>')
+    if not cards["profile"]:
+        return means
+    return means + section("Performance profiles", note(profiles), f'<div class="grid">{cards["profile"]}</div>')
 
 
 def films_section(runs: Sequence[Run], films: dict[str, Path | None]) -> str:

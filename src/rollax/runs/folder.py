@@ -104,7 +104,8 @@ class RunFolder:
         """The data of config.json.  ConfigError where this is no run folder at all."""
         if kind_of(self.checkpoints) and not kind_of(self.config):
             raise CheckpointError(f"{self.config} is missing; a checkpoint's meta.json holds a copy, as `config`")
-        data = read_json(self.config, f"{self.path} is no run folder: it has no config.json")
+        missing = "it has no config.json" if kind_of(self.path) else "nothing is there"
+        data = read_json(self.config, f"{self.path} is no run folder: {missing}")
         if not self.as_written(self.config):
             self.tell(f"{self.config} is not as rollax wrote it, and is used as it is now")
         return data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,14 +17,13 @@ from rollax.envs.given import hand_over
 from rollax.envs.protocol import Envs, play_envs
 from rollax.errors import CheckpointError, ConfigError, Interrupted, NewerFormatError, Preempted, warn
 from rollax.experiment.experiment import Experiment, population, with_values
-from rollax.experiment.looking import looked_at
-from rollax.experiment.tree import leaves, to_json
+from rollax.experiment.tree import leaves
 from rollax.programs.plan import Plan, make_plan
 from rollax.programs.streams import play_keys
-from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder
-from rollax.runs.resuming import check_origin
+from rollax.runs.sources import Source, run_source, source_of
 from rollax.runs.tables import bare_summary, evaluation_rows
+from rollax.runs.zoo import is_named
 from rollax.types import Carry, Observation, Params
 
 EVALUATION_EPSILON = ("choices", "evaluation_epsilon")  # where agents with a random share have it
@@ -166,12 +164,7 @@ class Result:
 
     def policy(self, member: int = 0, *, best: bool = False) -> Policy:
         """The policy of one member: of its last weights, or of those of its best evaluation."""
-        plan = make_plan(self.experiment)
-        if not 0 <= member < len(plan.members):
-            raise ConfigError(f"member={member} must be in [0, {len(plan.members) - 1}]")
-        path, _ = existing_checkpoint(self.folder, self.experiment)
-        params = stored_params(path, plan.shapes()[0].learner.params, best=best)
-        return policy_of(plan, jax.tree.map(lambda leaf: leaf[member], params), member)
+        return policy_from(run_source(self.folder, self.experiment), member, best=best)
 
 
 def not_stopped(result: Result) -> Result:
@@ -183,14 +176,14 @@ def not_stopped(result: Result) -> Result:
 
 
 def load(run_dir: str | Path, member: int = 0, *, best: bool = False, trust: bool = False, env: Any = None) -> Policy:
-    """The policy of a run: `rollax.load("runs/mine")(observation)`.
+    """The policy of a run, or of the zoo: `rollax.load("runs/mine")(observation)`, `rollax.load("zoo:ppo-CartPole")`.
 
     Modules that the run names are imported if they are installed, if a run of yours has imported them, or with `trust`.
     A run whose environment was an object needs it again: `env`.
     """
-    if env is not None:
+    if env is not None and not is_named(run_dir):
         hand_over(str(RunFolder(run_dir).read_config().get("env")), env)
-    return Result(Path(run_dir), trust=trust).policy(member, best=best)
+    return policy_from(source_of(run_dir, trust=trust), member, best=best)
 
 
 def evaluate_run(
@@ -202,20 +195,26 @@ def evaluate_run(
     best: bool = False,
     trust: bool = False,
 ) -> list[dict[str, Any]]:
-    """Plays episodes with every member of a run: rows as in evaluations.csv.
+    """Plays episodes with every member of a run, or with one of the zoo: rows as in evaluations.csv.
 
     Where a score depends on more than the environment's name, each has the `protocol` beside it.
     """
-    folder = RunFolder(run_dir)
-    experiment = folder.read_experiment(trust=trust)
+    source = source_of(run_dir, trust=trust)
+    return evaluate_source(source, episodes, epsilon=epsilon, seed=seed, best=best)
+
+
+def evaluate_source(
+    source: Source, episodes: int, *, epsilon: float | None = None, seed: int = 0, best: bool = False
+) -> list[dict[str, Any]]:
+    """The same with every member of what was trained."""
+    experiment = source.experiment
     values: dict[str, Any] = {"record.eval_episodes": episodes}  # whole paths: a part may have such a field too
     if epsilon is not None and any(leaf.path == EVALUATION_EPSILON for leaf in leaves(experiment)):
         values[".".join(EVALUATION_EPSILON)] = epsilon
     elif epsilon:
         raise ConfigError(f"epsilon={epsilon} does not go with {experiment.agent}, which has no random share")
     plan = make_plan(with_values(experiment, values))
-    path, meta = existing_checkpoint(folder, experiment)
-    params = stored_params(path, plan.shapes()[0].learner.params, best=best)
+    params = source.weights(plan.shapes()[0].learner.params, best=best)
     agent = plan.program.agent
 
     def learner(key: Any, hparams: Any, own: Params) -> Learner:
@@ -226,7 +225,16 @@ def evaluate_run(
     learners = jax.jit(jax.vmap(learner))(plan.keys, plan.hparams, params)
     result = plan.program.play(learners, episode_keys)
     beside = {"protocol": plan.protocol} if plan.protocol else {}
-    return [row | beside for row in evaluation_rows(plan, result, meta["step"], {})]
+    return [row | beside for row in evaluation_rows(plan, result, source.steps, {})]
+
+
+def policy_from(source: Source, member: int, *, best: bool) -> Policy:
+    """The policy of one member of what was trained."""
+    plan = make_plan(source.experiment)
+    if not 0 <= member < len(plan.members):
+        raise ConfigError(f"member={member} must be in [0, {len(plan.members) - 1}]")
+    params = source.weights(plan.shapes()[0].learner.params, best=best)
+    return policy_of(plan, jax.tree.map(lambda leaf: leaf[member], params), member)
 
 
 def policy_of(plan: Plan, params: Params, member: int) -> Policy:
@@ -235,44 +243,6 @@ def policy_of(plan: Plan, params: Params, member: int) -> Policy:
     # Compiled, so that the memory that comes with a new learner is never allocated.
     learner = jax.jit(lambda key: agent.init(key, hparams)[0])(plan.keys[member])
     return Policy(agent, agent.with_weights(learner, params), plan.program.task)
-
-
-def existing_checkpoint(
-    folder: RunFolder, experiment: Experiment, read: Callable[[Any], Experiment] | None = None
-) -> tuple[Path, dict[str, Any]]:
-    """The newest good checkpoint of an experiment.  CheckpointError where there is none, or where it is another's."""
-    path, meta = folder.newest_good_checkpoint()
-    if path is None:
-        raise CheckpointError(f"{folder.path} has no checkpoint yet")
-    check_origin(path, meta, to_json(experiment), read)
-    return path, meta
-
-
-def stored_params(path: Path, like: Params, *, best: bool) -> Params:
-    """The weights of all members: the last, or those of their best evaluation, if there was one by then."""
-    last = checkpoint.restore(path, like, "train/learner/params")
-    if not best:
-        return last
-    members = jax.tree.leaves(like)[0].shape[0]
-    score = checkpoint.restore(path, jax.ShapeDtypeStruct((members,), jnp.float32), "best/score")
-    if np.isinf(score).any():
-        return last
-    return checkpoint.restore(path, like, "best/params")
-
-
-def starting_weights(run_dir: str, members: int, like: Params) -> Params:
-    """The best weights of another run: member by member, or those of its only member for all."""
-    folder = RunFolder(run_dir)
-    described = folder.read_description()
-    theirs = len(population(described))
-    if theirs not in (1, members):
-        raise ConfigError(f"init_from={run_dir} has {theirs} members; it needs 1 or {members}")
-    path, _ = existing_checkpoint(folder, described, looked_at)
-    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((theirs, *leaf.shape[1:]), leaf.dtype), like)
-    params = stored_params(path, shapes, best=True)
-    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
-        raise CheckpointError(f"init_from={run_dir}: the weights in {path} are not all finite; begin from another run")
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (members, *leaf.shape[1:])), params)
 
 
 def in_columns(rows: list[dict[str, str]], members: int) -> dict[str, np.ndarray]:

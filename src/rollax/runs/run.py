@@ -33,7 +33,7 @@ from rollax.runs.folder import RunFolder, unused_folder
 from rollax.runs.lock import Lock
 from rollax.runs.loggers import Loggers, OnRows
 from rollax.runs.loggers import problems as loggers_missing
-from rollax.runs.result import Result, starting_weights
+from rollax.runs.result import Result
 from rollax.runs.resuming import check_arrays, check_origin, check_version, chosen_checkpoint, saved_shapes
 from rollax.runs.saving import Saver
 from rollax.runs.session import (
@@ -48,6 +48,7 @@ from rollax.runs.session import (
     write_summary,
 )
 from rollax.runs.signals import Heard, exit_code, signals
+from rollax.runs.sources import starting_weights
 from rollax.runs.trust import remember
 from rollax.tracing import fetch
 

@@ -1,4 +1,4 @@
-"""A game of HackMatrix for people: as text, as a picture, and the keys to play it with."""
+"""A game of HackMatrix for people: what they see of each cell, the keys, and a picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ import numpy as np
 from rollax.envs.hackmatrix.board import SIZE
 from rollax.envs.hackmatrix.observation import owned_programs
 from rollax.envs.hackmatrix.programs import PROGRAMS
-from rollax.envs.hackmatrix.state import BLOCK, CRYPTOG, ENEMY_NAMES, EXIT, NO_PROGRAM, PICKUP, State
+from rollax.envs.hackmatrix.state import (
+    BLOCK,
+    CRYPTOG,
+    ENEMY_NAMES,
+    EXIT,
+    LAST_STAGE,
+    MAX_HP,
+    NO_PROGRAM,
+    PICKUP,
+    State,
+)
 
 # One key for each action, in the order of the actions.
 KEYS = "wsad bcefghijklmnopqrtuvxyz1"
@@ -18,8 +28,8 @@ ACTION_NAMES = ("up", "down", "left", "right", "siphon", *(program.name for prog
 TILE, PANEL = 56, 96  # pixels of a cell's side, and of the strip below the board
 COLOURS = {
     "ground": (22, 26, 34),
-    "line": (48, 55, 68),
-    "siphoned": (38, 34, 58),
+    "line": (62, 70, 86),
+    "siphoned": (50, 44, 82),
     "block": (84, 92, 110),
     "question": (124, 92, 150),
     "player": (120, 220, 255),
@@ -28,6 +38,7 @@ COLOURS = {
     "credits": (225, 190, 95),
     "energy": (110, 170, 250),
     "text": (230, 233, 240),
+    "label": (176, 186, 206),
     "faint": (140, 146, 160),
     "transmission": (200, 120, 220),
     "virus": (240, 95, 85),
@@ -42,8 +53,9 @@ class Square(NamedTuple):
 
     content: int
     label: str  # of a block
+    spawn: int  # of a block: the transmissions that its siphoning brings, as far as they are seen
     question: bool
-    siphoned: bool
+    siphoned: bool  # of a block: it is drained
     credits: int
     energy: int
     transmission: int  # turns, 0 for none
@@ -78,6 +90,7 @@ def squares(state: State) -> list[list[Square]]:
         return Square(
             content=content,
             label=label,
+            spawn=int(grid.spawn[cell]) if block and not question and not siphoned else 0,
             question=block and question,
             siphoned=siphoned,
             credits=0 if hidden else int(grid.credits[cell]),
@@ -96,40 +109,12 @@ def status(state: State) -> list[str]:
     player = jax.device_get(state.player)
     owned = [PROGRAMS[i].name for i in np.flatnonzero(jax.device_get(owned_programs(state)))]
     return [
-        f"stage {int(state.stage)}   hp {int(player.hp)}   score {int(player.score)}   turn {int(state.turn)}",
+        f"stage {int(state.stage)}/{LAST_STAGE}   hp {int(player.hp)}/{MAX_HP}   attack {int(player.attack)}   "
+        f"turn {int(state.turn)}",
         f"credits {int(player.credits)}   energy {int(player.energy)}   siphons {int(player.siphons)}   "
-        f"attack {int(player.attack)}",
+        f"score {int(player.score)}",
         "programs: " + (", ".join(owned) or "none"),
     ]
-
-
-def text(state: State) -> str:
-    """The board and the numbers as lines of plain text.
-
-    @ player, V D G C enemies with their hp (! stunned), t a transmission with its turns, [..] a block (lower case once
-    siphoned), * a pickup, X the exit, 2c and 1e resources.
-    """
-    board = squares(state)
-    row, col = divmod(int(state.player.cell), SIZE)
-
-    def show(r: int, c: int) -> str:
-        it = board[r][c]
-        ground = {EXIT: "X", PICKUP: "*"}.get(it.content, "")
-        if it.content == BLOCK:
-            ground = f"[{it.label if it.siphoned else it.label.upper()}]"
-        elif it.credits or it.energy:
-            ground += f"{it.credits}c" if it.credits else f"{it.energy}e"
-        actor = "@" if (r, c) == (row, col) else ""
-        if it.enemy:
-            actor += f"{it.enemy[0].upper()}{it.hp}{'!' if it.stunned else ''}"
-        if it.transmission:
-            actor += f"t{it.transmission}"
-        return f"{actor} {ground}".strip() or "."
-
-    lines = ["+" + "-" * (9 * SIZE + 1) + "+"]
-    for r in reversed(range(SIZE)):
-        lines.append("| " + "".join(f"{show(r, c):<9.9}" for c in range(SIZE)) + "|")
-    return "\n".join([*lines, lines[0], *status(state)])
 
 
 def picture(state: State) -> np.ndarray:
@@ -152,8 +137,11 @@ def _draw_square(pen: Any, x: int, y: int, it: Square, *, is_player: bool) -> No
     box = (x, y, x + TILE - 1, y + TILE - 1)
     pen.rectangle(box, fill=COLOURS["siphoned" if it.siphoned else "ground"], outline=COLOURS["line"])
     if it.content == BLOCK:
-        pen.rounded_rectangle(_inner(box, 5), 6, fill=COLOURS["question" if it.question else "block"])
+        fill = None if it.siphoned else COLOURS["question" if it.question else "block"]  # a drained one is hollow
+        pen.rounded_rectangle(_inner(box, 5), 6, fill=fill, outline=COLOURS["block"])
         pen.text((x + TILE / 2, y + TILE / 2), it.label, fill=COLOURS["faint" if it.siphoned else "text"], anchor="mm")
+        if it.spawn:
+            pen.text((x + TILE - 9, y + 8), str(it.spawn), fill=COLOURS["text"], anchor="rt")
     if it.content == EXIT:
         pen.rectangle(_inner(box, 7), outline=COLOURS["exit"], width=3)
     if it.content == PICKUP:

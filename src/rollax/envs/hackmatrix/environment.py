@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rollax.envs.hackmatrix import drawing, observation, scenario, stages, turns, values
+from rollax.envs.hackmatrix import drawing, observation, scenario, screen, stages, telling, turns, values
 from rollax.envs.hackmatrix.actions import NUM_ACTIONS, act, ends_turn
 from rollax.envs.hackmatrix.board import CELLS
 from rollax.envs.hackmatrix.observation import View
@@ -29,6 +29,8 @@ class Outcome(NamedTuple):
     over: Array
     won: Array
     completed: Array  # the stage, and another one follows
+    acted: State  # after the player's part, before the enemies'
+    attacked: Array  # which of the enemies took an hp of the player: bool[MAX_ENEMIES]
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,36 @@ class HackMatrix(EnvConfig):
         done = self._play(play_key, state, action)
         return stages.set_up(done.state, board_key, done.completed), done.reward, done.over
 
+    # -- for people
+
+    def step_and_stay(
+        self, key: Key, state: State, action: Array, params: Any = None
+    ) -> tuple[Observation, State, Array, Array, Array, dict]:
+        """What `step` returns, but that an ended game stays as it ended; `info["outcome"]` says how it went."""
+        play_key, _, board_key = jax.random.split(key, 3)
+        done = self._play(play_key, state, action)
+        last = stages.set_up(done.state, board_key, done.completed)
+        info = {"stage": done.state.stage, "score": done.state.player.score, "won": done.won, "outcome": done}
+        return self.see(last), last, done.reward, done.over, jnp.bool_(False), info
+
+    def told(self, before: State, action: int, info: dict) -> list[str]:
+        """What a move did and what the enemies did then, in sentences; of the last one, why the game is over."""
+        return telling.told(before, action, info["outcome"])
+
+    def why_not(self, state: State, action: int) -> str:
+        """Why an action is not legal."""
+        return telling.why_not(state, action)
+
+    def legend(self, state: State, legal: np.ndarray) -> list[str]:
+        """What the signs of `text` mean, and the programs that one has or could get, with prices and effects."""
+        return screen.legend(state, legal)
+
+    def screen(self, state: State, legal: np.ndarray, columns: int, *, colours: bool) -> str:
+        """The game for somebody who plays at a terminal that is so wide."""
+        return screen.whole(state, legal, columns, colours=colours)
+
+    # -- how a step goes
+
     def _play(self, key: Key, state: State, action: Array) -> Outcome:
         """The player's part, the enemies' part, and what both were worth."""
         bits = jax.random.bits(key, (2 * MAX_ENEMIES + CELLS,))
@@ -108,7 +140,7 @@ class HackMatrix(EnvConfig):
         won = finished & (state.stage == LAST_STAGE)
         spends_turn = ends_turn(action) & ~finished
         turn = spends_turn & ~play.state.step
-        after_turn = turns.enemy_turn(play.state, action_bits, spawn_bits)
+        after_turn, attacked = turns.enemy_turn(play.state, action_bits, spawn_bits)
         new = pick(finished, stages.complete(play.state), pick(turn, after_turn, play.state))
         new = new._replace(step=new.step & ~spends_turn)
         history = push(new.history, snapshot(new), turn)
@@ -118,7 +150,7 @@ class HackMatrix(EnvConfig):
 
         died = new.player.hp == 0
         paid = jnp.where(allowed, reward(state, play, new, finished, won, died), 0.0)
-        return Outcome(new, paid, ~allowed | won | died, won, finished & ~won)
+        return Outcome(new, paid, ~allowed | won | died, won, finished & ~won, play.state, attacked & turn)
 
     def observe(self, state: State) -> View:
         """What the player sees: `player`, `programs`, `grid`."""
@@ -139,7 +171,7 @@ class HackMatrix(EnvConfig):
 
     def text(self, state: State) -> str:
         """The game for a terminal."""
-        return drawing.text(state)
+        return screen.text(state)
 
     def picture(self, state: State) -> np.ndarray:
         """The game as `uint8[height, width, 3]`."""

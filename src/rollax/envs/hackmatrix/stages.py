@@ -54,9 +54,10 @@ def new_game(bits: Array, history: History) -> State:
     player = Player(
         cell=corner,
         hp=jnp.int32(MAX_HP),
-        credits=jnp.where(bonus == 0, 10, 0),
-        energy=jnp.where(bonus == 1, 11, 0),
-        siphons=jnp.where(bonus == 2, 1, 0),
+        # Of one type, as after a step: a weakly typed number would compile the step a second time.
+        credits=jnp.where(bonus == 0, jnp.int32(10), none),
+        energy=jnp.where(bonus == 1, jnp.int32(11), none),
+        siphons=jnp.where(bonus == 2, jnp.int32(1), none),
         attack=jnp.int32(1),
         score=none,
     )

@@ -34,10 +34,10 @@ def no_spawns() -> Spawns:
     return Spawns(jnp.bool_(False), jnp.int32(0), jnp.int32(0))
 
 
-def enemy_turn(state: State, order_bits: Array, spawn_bits: Array) -> State:
-    """All of a turn but its snapshot."""
+def enemy_turn(state: State, order_bits: Array, spawn_bits: Array) -> tuple[State, Array]:
+    """All of a turn but its snapshot, and which of the enemies attacked: `bool[MAX_ENEMIES]`."""
     state = arrive(state._replace(turn=state.turn + 1))
-    state = enemies_act(state, order_bits)
+    state, attacked = enemies_act(state, order_bits)
     scheduled = ~state.calm & (state.turn >= state.next_task)
     next_task = jnp.where(scheduled, state.turn + state.interval, state.next_task)
     spawns = Spawns(scheduled, state.pending, jnp.int32(0))
@@ -45,7 +45,8 @@ def enemy_turn(state: State, order_bits: Array, spawn_bits: Array) -> State:
     scene = Scene(sight.player, sight.enemies, sight.transmissions, sight.blocks)
     trans = spawn(state.transmissions, scene, spawns, spawn_bits)
     recovered = enemies.change(disabled=jnp.maximum(enemies.disabled - 1, 0), stunned=jnp.zeros_like(enemies.stunned))
-    return state._replace(next_task=next_task, pending=jnp.int32(0), enemies=recovered, transmissions=trans)
+    after = state._replace(next_task=next_task, pending=jnp.int32(0), enemies=recovered, transmissions=trans)
+    return after, attacked
 
 
 def arrive(state: State) -> State:
@@ -73,8 +74,11 @@ def arrive(state: State) -> State:
     return state._replace(enemies=enemies, transmissions=left, dropped=state.dropped + dropped)
 
 
-def enemies_act(state: State, bits: Array) -> State:
-    """Two sub-steps, the second of viruses only; in each one enemy after the other, in random order."""
+def enemies_act(state: State, bits: Array) -> tuple[State, Array]:
+    """Two sub-steps, the second of viruses only; in each one enemy after the other, in random order.
+
+    Comes back with the enemies that attacked.
+    """
     sight, enemies, player = Sight(state), state.enemies, state.player.cell
     able = enemies.alive & (enemies.disabled == 0) & ~enemies.stunned
     quick = able & (enemies.kind == VIRUS)
@@ -99,7 +103,8 @@ def enemies_act(state: State, bits: Array) -> State:
     _, cells, attacked = jax.lax.while_loop(lambda carry: carry[0] < number, act, start)
     # Nobody attacks twice in a turn: who attacked first has no second sub-step.
     hp = jnp.maximum(state.player.hp - jnp.sum(attacked), 0)
-    return state._replace(enemies=enemies.change(cell=cells), player=state.player._replace(hp=hp))
+    moved = state._replace(enemies=enemies.change(cell=cells), player=state.player._replace(hp=hp))
+    return moved, attacked
 
 
 def next_cell(cell: Array, player: Array, open_cells: Cells, occupied: Cells) -> Array:
