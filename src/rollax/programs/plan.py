@@ -119,7 +119,7 @@ def make_plan(
     least = choices.least_warm_up(spec)
     if warm_up < least:
         problems.append(
-            f"warm_up_steps={experiment.loop.warm_up_steps} leaves nothing to learn from; "
+            f"warm_up_steps={experiment.loop.warm_up_steps} fills the replay with less than learning needs; "
             f"the least is warm_up_steps={least * spec.steps_per_iteration}"
         )
     # Rows are counted in 32 bits, and iterations have so many keys.
