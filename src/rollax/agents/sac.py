@@ -63,7 +63,12 @@ class SACConfig(ReplayConfig):
 
     torso: Torso = MixedTorso(hidden=(256, 256))
     critics: int = setting(
-        2, "Number of critics; targets use the smallest of their values.", limit=COUNT, group="network", memory=True, rare=True
+        2,
+        "Number of critics; targets use the smallest of their values.",
+        limit=COUNT,
+        group="network",
+        memory=True,
+        rare=True,
     )
     automatic_temperature: bool = setting(
         True,

@@ -82,7 +82,7 @@ PART_ABOUT = {
         group="network",
     ),
     "head": About(
-        "The network's head, which predicts a mean return or its distribution; package.module:Class is one of your own.",
+        "The network's head, which predicts mean returns or distributions; package.module:Class is one of your own.",
         group="network",
     ),
     "backup": About(

@@ -24,7 +24,9 @@ class Request(NamedTuple):
     batch_size: int  # windows from what this shard has
     discount: Array | float
     importance_exponent: Array | float = 0.0  # beta: 1 corrects the sampling bias in full, 0 not at all
-    limit: Array | int = 0  # above 0, draw from only so many of the newest transitions; a replay without a limit ignores it
+    limit: Array | int = (
+        0  # above 0, draw from only so many of the newest transitions; a replay without a limit ignores it
+    )
 
 
 class Sample(NamedTuple):

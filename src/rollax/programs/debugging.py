@@ -92,7 +92,9 @@ class Debug:
             place = f", by the time {where[1]} at {short(where[2])} is traced" if where else ""
             return EnvError(f"--check-leaks: {what}{place}; return it instead of keeping it")
         if self.nans and is_nan_error(error):
-            return NumericError("--debug-nans: a program returned a NaN, but running it again with checks found no operation that made one")
+            return NumericError(
+                "--debug-nans: a program returned a NaN, but no operation that made one was found when it ran again"
+            )
         return error
 
 

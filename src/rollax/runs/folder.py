@@ -110,7 +110,7 @@ class RunFolder:
         return data
 
     def as_written(self, path: Path) -> bool:
-        """Whether a file is as `hashes.json` says; if that is damaged, there is one warning, and every file counts as good."""
+        """Whether a file is as `hashes.json` says; if that is damaged, it warns once and trusts every file."""
         try:
             known = self.seals.read()
             if known is None and self.has_format():

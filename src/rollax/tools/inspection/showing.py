@@ -148,7 +148,8 @@ def needs_text(plan: Plan, found: dict[str, Any]) -> str:
     experiment = plan.experiment
     whole = found["state_bytes"] + found["temporary_bytes"]
     lines = [
-        f"{found['agent']} on {found['env']}: {counted(found['members'], 'member')} on {counted(found['devices'], 'device')}",
+        f"{found['agent']} on {found['env']}: {counted(found['members'], 'member')} "
+        f"on {counted(found['devices'], 'device')}",
         f"{found['iterations']:,} iterations of {found['steps_per_iteration']:,} steps each, the first "
         f"{found['warm_up_iterations']:,} without learning; {found['evaluations']:,} evaluations of "
         f"{experiment.record.eval_episodes:,} episodes",
