@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,12 @@ import rollax
 from rollax.envs.protocol import reset_envs, step_envs
 from rollax.programs.machine import use_all_cores, use_compile_cache
 from rollax.programs.plan import make_plan
-from rollax.rules.aggregates import bootstrap, interquartile_mean, mean_band
+from rollax.rules.aggregates import bootstrap, interquartile_mean
 from rollax.rules.policies import greedy
 from rollax.types import Decision
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402 - after the choice of what it draws with
+import matplotlib.pyplot as plt
 
 PAGES = Path(__file__).parent.parent / "docs" / "deep-rl"
 IMAGES = PAGES.parent / "images" / "deep-rl"
@@ -42,7 +43,9 @@ COLOURS = ("#3b6fd4", "#d9662b", "#3d9a57", "#8a56c2", "#777777")
 def module_of(name: str) -> Any:
     """The module of that name that a page of the course shows."""
     for page in sorted(PAGES.glob("*.md")):
-        if found := re.search(rf"^```python\n(# {name}\.py\n.*?)^```$", page.read_text(), flags=re.DOTALL | re.MULTILINE):
+        if found := re.search(
+            rf"^```python\n(# {name}\.py\n.*?)^```$", page.read_text(), flags=re.DOTALL | re.MULTILINE
+        ):
             (WORK / f"{name}.py").write_text(found[1])
             sys.path[:0] = [str(WORK)] if str(WORK) not in sys.path else []
             return importlib.import_module(name)
@@ -101,7 +104,10 @@ def bandits() -> None:
         best, reward = page.mean_of_many(rule)
         axes[0].plot(best, color=colour, label=label, linewidth=1)
         axes[1].plot(reward, color=colour, linewidth=1)
-        print(f"{label}: best arm in {best[-100:].mean():.2f} of the last hundred pulls, reward {reward[-100:].mean():.2f}")
+        print(
+            f"{label}: best arm in {best[-100:].mean():.2f} of the last hundred pulls, "
+            f"reward {reward[-100:].mean():.2f}"
+        )
     axes[0].set(xlabel="pull", ylabel="share of bandits that take the best arm", ylim=(0, 1))
     axes[1].set(xlabel="pull", ylabel="mean reward of the arm taken")
     axes[0].legend(frameon=False)
@@ -158,8 +164,8 @@ def dqn_parts() -> None:
         best = returns.max(axis=1)
         print(
             f"{label}: last IQM {interquartile_mean(returns[:, -1]):.0f}, worst {returns[:, -1].min():.0f}, "
-            f"{np.sum(returns[:, -1] >= 475)} of 10 at 475 at the end, {np.sum(best >= 475)} ever; mean of the last half "
-            f"{returns[:, len(returns[0]) // 2 :].mean():.0f}"
+            f"{np.sum(returns[:, -1] >= 475)} of 10 at 475 at the end, {np.sum(best >= 475)} ever; "
+            f"mean of the last half {returns[:, len(returns[0]) // 2 :].mean():.0f}"
         )
     axes[0].set(xlabel="environment steps", ylabel="greedy return", ylim=(0, 510))
     axes[0].legend(frameon=False, fontsize=8)
@@ -167,7 +173,7 @@ def dqn_parts() -> None:
     save(figure, "dqn-parts")
 
 
-def values_of_starts(agent: Any, params: Any, task: Any, key: Any, discount: float, length: int) -> tuple[Any, Any]:
+def values_of_starts(agent: Any, task: Any, params: Any, key: Any, *, discount: float, length: int) -> tuple[Any, Any]:
     """What an agent predicts of a hundred starts, and the discounted returns that it then gets greedily."""
     envs = reset_envs(task, key, 100)
     predicted = jnp.max(agent.returns(params, envs.obs).mean(), axis=-1)
@@ -190,9 +196,14 @@ def overestimation() -> None:
     for colour, double, label in zip(COLOURS, (False, True), ("Q-learning", "double Q-learning"), strict=False):
         lefts = page.share_of_left(double, runs=5_000)
         axes[0].plot(np.arange(1, len(lefts) + 1), lefts, color=colour, label=label)
-        print(f"{label}: left in {float(lefts[:20].mean()):.2f} of the first 20 episodes, {float(lefts[-1]):.3f} in the last")
+        print(
+            f"{label}: left in {float(lefts[:20].mean()):.2f} of the first 20 episodes, "
+            f"{float(lefts[-1]):.3f} in the last"
+        )
     axes[0].axhline(0.05, color="black", linewidth=0.8, linestyle="--")
-    axes[0].set(xlabel="episode", ylabel="share of runs that go left", title="a table: left is the wrong way", ylim=(0, 1))
+    axes[0].set(
+        xlabel="episode", ylabel="share of runs that go left", title="a table: left is the wrong way", ylim=(0, 1)
+    )
     axes[0].legend(frameon=False)
     for colour, double, label in zip(COLOURS, (False, True), ("DQN", "Double DQN"), strict=False):
         experiment = rollax.make_experiment("dqn", env="Acrobot-v1", double=double, seeds=10, **ACROBOT)
@@ -200,9 +211,8 @@ def overestimation() -> None:
         running = plan.program.compile(plan.keys, plan.hparams)
         state, _ = running.begin(plan.keys, plan.hparams)
         agent, task = plan.program.loop.agent, plan.program.loop.task
-        look = jax.jit(
-            jax.vmap(lambda one, key: values_of_starts(agent, one, task, key, 0.99, 500), in_axes=(0, None))
-        )
+        of_member = partial(values_of_starts, agent, task, discount=0.99, length=500)
+        look = jax.jit(jax.vmap(of_member, in_axes=(0, None)))
         points, rows = np.linspace(plan.schedule.warm_up + 50, plan.schedule.total, 12).astype(int), []
         for stop in points:
             state, _, _ = running.advance_to(state, int(stop))
@@ -210,9 +220,14 @@ def overestimation() -> None:
         predicted, got = np.moveaxis(np.array(rows), 0, -1)  # [2, seeds, points]
         steps = points * experiment.steps_per_iteration
         draw_band(axes[1], steps, predicted, colour, f"{label}, predicted")
-        axes[1].plot(steps, [interquartile_mean(column) for column in got.T], "--", color=colour, label=f"{label}, true")
+        axes[1].plot(
+            steps, [interquartile_mean(column) for column in got.T], "--", color=colour, label=f"{label}, true"
+        )
         gap = (predicted - got)[:, -4:].mean(axis=1)
-        print(f"{label}: predicted less true over the last third {interquartile_mean(gap):+.2f} ({gap.min():+.2f} to {gap.max():+.2f})")
+        print(
+            f"{label}: predicted less true over the last third {interquartile_mean(gap):+.2f} "
+            f"({gap.min():+.2f} to {gap.max():+.2f})"
+        )
     axes[1].set(xlabel="environment steps", ylabel="discounted return of a start", title="Acrobot-v1, ten seeds")
     axes[1].legend(frameon=False, fontsize=8)
     save(figure, "overestimation")
@@ -265,7 +280,13 @@ def distributions() -> None:
     got = np.sort(np.asarray(got))
     count = quantiles.shape[-1]
     axes[1].plot(got, np.linspace(0, 1, len(got)), color="black", linewidth=1, label="4,000 games played")
-    axes[1].step(np.sort(quantiles[best]), (np.arange(count) + 0.5) / count, color=COLOURS[0], where="mid", label="predicted at the start")
+    axes[1].step(
+        np.sort(quantiles[best]),
+        (np.arange(count) + 0.5) / count,
+        color=COLOURS[0],
+        where="mid",
+        label="predicted at the start",
+    )
     axes[1].set(xlabel="discounted return", title="FrozenLake, the `qr` agent")
     axes[1].legend(frameon=False, fontsize=8)
     print(
@@ -307,22 +328,37 @@ def policy_gradients() -> None:
         print(f"{label}: probability of the best arm {float(probability[199]):.2f} after 200 pulls")
     axes[0].set(xlabel="pull", ylabel="probability of the best arm", title="REINFORCE on bandits", ylim=(0, 1))
     axes[0].legend(frameon=False)
-    result = trained("ppo", "clips", clip=[0.02, 0.2, 1e6], seeds=10, steps=262_144, epochs=10, eval_steps=16_384, eval_episodes=20, learning_rate=0.003)
+    result = trained(
+        "ppo",
+        "clips",
+        clip=[0.02, 0.2, 1e6],
+        seeds=10,
+        steps=262_144,
+        epochs=10,
+        eval_steps=16_384,
+        eval_episodes=20,
+        learning_rate=0.003,
+    )
     evaluations = result.evaluations
     for colour, (setting, members) in zip(COLOURS, groups(result, "clip").items(), strict=False):
         returns = evaluations["return_mean"][members]
         label = f"clip {setting[0]:g}" if setting[0] < 1e3 else "no clipping"
         draw_band(axes[1], evaluations["step"][0], returns, colour, label)
         kl = np.nanmean(result.curves["approx_kl"][members])
-        print(f"{label}: last IQM {interquartile_mean(returns[:, -1]):.0f}, worst {returns[:, -1].min():.0f}, mean of all evaluations {returns.mean():.0f}, mean KL {kl:.3g}")
-    axes[1].set(xlabel="environment steps", ylabel="greedy return", title="PPO on CartPole-v1, ten epochs", ylim=(0, 510))
+        print(
+            f"{label}: last IQM {interquartile_mean(returns[:, -1]):.0f}, worst {returns[:, -1].min():.0f}, "
+            f"mean of all evaluations {returns.mean():.0f}, mean KL {kl:.3g}"
+        )
+    axes[1].set(
+        xlabel="environment steps", ylabel="greedy return", title="PPO on CartPole-v1, ten epochs", ylim=(0, 510)
+    )
     axes[1].legend(frameon=False, fontsize=8)
     save(figure, "policy-gradients")
 
 
 def exploration() -> None:
     page = module_of("deep_sea")
-    figure, axes = panels(2)
+    figure, (axis,) = panels(1)
     rules = {
         "random": "random actions",
         "epsilon": "epsilon-greedy",
@@ -333,31 +369,38 @@ def exploration() -> None:
     for colour, (rule, label) in zip(COLOURS, rules.items(), strict=False):
         first = [float(np.median(page.episodes_until_found(rule, size, most=most))) for size in sizes]
         shown = [count for count in first if count < most]
-        axes[0].plot(sizes[: len(shown)], shown, color=colour, marker=".", label=label)
+        axis.plot(sizes[: len(shown)], shown, color=colour, marker=".", label=label)
         print(f"{label}: " + ", ".join(f"{size}: {count:.0f}" for size, count in zip(sizes, first, strict=True)))
-    axes[0].set(xlabel="size N of the sea", ylabel="dives to the treasure (median)", yscale="log", title="DeepSea in a table")
-    axes[0].legend(frameon=False, fontsize=8)
-    for colour, recurrence, label in zip(COLOURS, ("none", "gru"), ("no memory", "GRU"), strict=False):
-        result = trained("pqn", f"chain-{recurrence}", env="MemoryChain-bsuite", memory_length=32, recurrence=recurrence, seeds=10, steps=262_144, eval_steps=16_384, eval_episodes=100)
-        returns = result.evaluations["return_mean"]
-        draw_band(axes[1], result.evaluations["step"][0], returns, colour, label)
-        print(f"{label}: last {returns[:, -1].min():.2f} to {returns[:, -1].max():.2f}")
-    axes[1].set(xlabel="environment steps", ylabel="greedy return", title="MemoryChain over 32 steps, `pqn`", ylim=(-0.4, 1.05))
-    axes[1].legend(frameon=False)
-    save(figure, "exploration-and-memory")
+    axis.set(
+        xlabel="size N of the sea", ylabel="dives to the treasure (median)", yscale="log", title="DeepSea in a table"
+    )
+    axis.legend(frameon=False, fontsize=8)
+    save(figure, "deep-sea")
 
 
 def better() -> None:
     scores = {}
     for name, double in (("one network", False), ("double", True)):
-        result = trained("dqn", f"better-{double}", double=double, seeds=50, steps=102_400, eval_steps=102_400, eval_episodes=50, learning_rate_steps=102_400.0)
+        result = trained(
+            "dqn",
+            f"better-{double}",
+            double=double,
+            seeds=50,
+            steps=102_400,
+            eval_steps=102_400,
+            eval_episodes=50,
+            learning_rate_steps=102_400.0,
+        )
         scores[name] = result.evaluations["return_mean"][:, -1]
         interval = bootstrap(scores[name])
-        print(f"{name}: mean {scores[name].mean():.1f}, IQM {interval.value:.1f} ({interval.low:.1f} to {interval.high:.1f})")
+        print(
+            f"{name}: mean {scores[name].mean():.1f}, IQM {interval.value:.1f} "
+            f"({interval.low:.1f} to {interval.high:.1f})"
+        )
         print("   ", [round(float(score)) for score in scores[name]])
     figure, axes = panels(2)
     rng = np.random.default_rng(0)
-    for row, (name, values) in enumerate(scores.items()):
+    for row, values in enumerate(scores.values()):
         axes[0].scatter(values, row + rng.uniform(-0.15, 0.15, len(values)), s=12, color=COLOURS[row], alpha=0.7)
     axes[0].set(yticks=[0, 1], yticklabels=list(scores), xlabel="greedy return after 102,400 steps", ylim=(-0.5, 1.5))
     for row, (name, values) in enumerate(scores.items()):
@@ -381,7 +424,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "overestimation": overestimation,
     "distributions": distributions,
     "policy-gradients": policy_gradients,
-    "exploration-and-memory": exploration,
+    "deep-sea": exploration,
     "is-it-better": better,
 }
 

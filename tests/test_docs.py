@@ -277,6 +277,15 @@ def test_every_public_name_is_documented():
         assert re.search(rf"^- `{name}[(,].*\n  [A-Z]", text, flags=re.MULTILINE), name
 
 
+def test_every_public_name_has_an_example_that_runs():
+    """On the page of names, or of errors, whose code runs as that of every page does."""
+    import rollax
+
+    code = "\n".join(block.code for block in python_code("docs/api.md"))
+    for name in rollax.__all__:
+        assert re.search(rf"\brollax\.{name}\b", code), name
+
+
 def test_what_pages_import_is_on_the_page_of_names(monkeypatch):
     """By its name, or by its module among those that may move."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))

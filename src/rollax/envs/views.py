@@ -26,8 +26,8 @@ class ViewConfig:
             return task
         if task.players or task.stack > 1:
             raise ConfigError(
-                f"observe_last=True is for environments with one player and without stacked frames, unlike env={name!r}; "
-                "leave it out"
+                f"observe_last=True is for environments with one player and without stacked frames, "
+                f"unlike env={name!r}; leave it out"
             )
         shown = jax.eval_shape(lambda obs: task.with_last(obs, *task.nothing_before()), task.observation)
         return replace(task, observation=shown, shows_last=True)

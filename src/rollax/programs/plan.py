@@ -178,7 +178,7 @@ def action_problems(experiment: Experiment, spec: EnvSpec) -> list[str]:
         able = [name for name in ("dqn", "pqn", "ppo") if name in able]
     return [
         f"agent={experiment.agent!r} cannot act in env={experiment.env!r}, where {words}; "
-        f"take `rollax train {able[0]}`" + (f", or {' or '.join(able[1:])}" if able[1:] else "")
+        f"take `rollax train {able[0]} --env {experiment.env}`" + (f", or {' or '.join(able[1:])}" if able[1:] else "")
     ]
 
 
