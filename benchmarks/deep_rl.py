@@ -365,7 +365,7 @@ def exploration() -> None:
         "optimism": "optimistic values",
         "bonus": "bonus for new actions",
     }
-    sizes, most = [4, 6, 8, 10, 12, 14, 16], 5_000
+    sizes, most = [4, 6, 8, 10], 400
     for colour, (rule, label) in zip(COLOURS, rules.items(), strict=False):
         first = [float(np.median(page.episodes_until_found(rule, size, most=most))) for size in sizes]
         shown = [count for count in first if count < most]
