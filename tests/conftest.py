@@ -32,7 +32,8 @@ for name in (
 ):
     os.environ.setdefault(name, "600")
 
-from cases import THOROUGH  # noqa: E402 - from beside this file
+from browsing import browser, page  # noqa: E402, F401 - from beside this file
+from cases import THOROUGH  # noqa: E402
 
 # Looking for garbage among thousands of compiled programs takes 5 to 8 % of the time.
 gc.set_threshold(100_000, 50, 1_000)

@@ -112,9 +112,17 @@ def test_numbers_as_observations_become_flags():
 @pytest.mark.parametrize(
     ("agent", "env", "message"),
     [
-        ("dqn", "Pendulum-v1", "where an action is 1 number in [-2, 2]; take `rollax train ppo`, or sac"),
-        ("pqn", "gymnasium:Pendulum-v1", "where an action is 1 number in [-2, 2]; take `rollax train ppo`, or sac"),
-        ("sac", "CartPole-v1", "where there are 2 actions; take `rollax train dqn`, or pqn or ppo"),
+        (
+            "dqn",
+            "Pendulum-v1",
+            "where an action is 1 number in [-2, 2]; take `rollax train ppo --env Pendulum-v1`, or sac",
+        ),
+        (
+            "pqn",
+            "gymnasium:Pendulum-v1",
+            "where an action is 1 number in [-2, 2]; take `rollax train ppo --env gymnasium:Pendulum-v1`, or sac",
+        ),
+        ("sac", "CartPole-v1", "where there are 2 actions; take `rollax train dqn --env CartPole-v1`, or pqn or ppo"),
     ],
 )
 def test_an_agent_that_cannot_act_there_is_refused_with_those_that_can(agent, env, message):

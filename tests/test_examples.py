@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import sys
+import types
 from pathlib import Path
 
 import jax
@@ -45,3 +48,45 @@ def test_it_is_short_enough_to_be_read(name, lines):
 def test_ten_seeds_solve_cartpole():
     returns, _ = load("double_dqn").run(seeds=10, steps=413_696)
     assert (returns.mean(axis=1) >= 475).all(), returns.mean(axis=1)
+
+
+NOTEBOOKS = sorted((EXAMPLES / "notebooks").glob("*.ipynb"))
+# What makes a notebook short enough for a test.
+SHORTER = {
+    "01_first_run": {"STEPS = 150_000": "STEPS = 12_000"},
+    "02_own_environment": {"STEPS = 60_000": "STEPS = 30_000"},
+    "03_compare_agents": {"SEEDS, STEPS = 10, 100_000": "SEEDS, STEPS = 3, 12_000"},
+}
+
+
+def cells_of(path, kind="code"):
+    return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == kind]
+
+
+def test_there_are_notebooks():
+    assert [path.stem for path in NOTEBOOKS] == [*SHORTER]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_stored_without_outputs(path):
+    notebook = json.loads(path.read_text())
+    assert all(cell.get("outputs", []) == [] and cell.get("execution_count") is None for cell in notebook["cells"])
+    assert path.stat().st_size < 20_000
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.thorough if path.stem[:2] == "03" else ()) for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
+def test_a_notebook_runs(path, tmp_path, monkeypatch):
+    """Its cells one after the other in one namespace, without a kernel."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    code = "\n\n".join(cells_of(path))
+    for long, short in SHORTER[path.stem].items():
+        assert long in code
+        code = code.replace(long, short)
+    module = types.ModuleType(f"notebook_{path.stem}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(code, str(path), "exec"), module.__dict__)

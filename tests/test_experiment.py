@@ -147,7 +147,7 @@ def test_what_does_not_fit_together_is_refused_with_the_fix():
         make_plan(make_experiment("dqn", preset="none", capacity=1_001, warm_up_steps=0))
     assert caught.value.problems == [
         "capacity=1001 is not a multiple of num_envs * rollout_length = 16; try capacity=1008",
-        "warm_up_steps=0 leaves nothing to learn from; the least is warm_up_steps=32",
+        "warm_up_steps=0 fills the replay with less than learning needs; the least is warm_up_steps=32",
     ]
 
 

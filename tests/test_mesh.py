@@ -57,7 +57,7 @@ def test_a_run_goes_on_with_another_number_of_devices(laws):
 
 @pytest.mark.thorough
 def test_the_most_devices_that_divide_the_members_are_taken(laws):
-    assert laws["automatic"].startswith("3 devices: 3 for members x 1")
+    assert laws["automatic"].startswith("3 devices: members on 3, the environments of each member on 1")
 
 
 def test_members_go_first_and_then_environments():

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from process_tools import HANGING
 
 import rollax
 from rollax.commands.cli import run_command
@@ -22,7 +21,6 @@ from rollax.reports.runs import groups_of, read_runs
 from rollax.rules.aggregates import mean_band, moving_average, performance_profile
 from rollax.runs.folder import RunFolder
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ROWS, SEEDS = 20, 3
 TICKS_SHOWN = """
 ([env, kind]) => {
@@ -206,32 +204,6 @@ def test_names_cannot_break_out_of_the_page(runs, tmp_path):
     page = write_report([tmp_path / "a<b>&"], tmp_path / "page.html", film=False).read_text()
     assert "a<b>" not in page
     assert "a&lt;b&gt;&amp;" in page
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium; `make browser` installs it")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser: the extra `test`")
-    with sync_api.sync_playwright() as driver:
-        # Chromium does not start its sandbox as root, as containers run; the pages are our own.
-        patience = HANGING * 1_000  # in milliseconds
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=patience)
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def page(browser):
-    opened = browser.new_page(viewport={"width": 1280, "height": 900})
-    opened.set_default_timeout(HANGING * 1_000)
-    opened.complaints = []
-    opened.on("console", lambda message: opened.complaints.append(message.text))
-    opened.on("pageerror", lambda error: opened.complaints.append(str(error)))
-    opened.on("request", lambda request: opened.complaints.append(request.url) if "http" in request.url[:5] else None)
-    yield opened
-    assert opened.complaints == []
-    opened.close()
 
 
 def test_in_a_browser_a_run_has_its_curves_and_its_film(page, runs, tmp_path):

@@ -32,6 +32,7 @@ CONTENTS: dict[str, dict[str, tuple[str, ...]]] = {
         "rollax.types": ("Transition", "Decision", "EnvSpec", "Discrete", "Box"),
         "rollax.settings": ("setting", "Limit", "POSITIVE", "NOT_NEGATIVE", "SHARE", "COUNT", "COUNT_OR_NONE"),
         "rollax.agents.base": ("Agent", "Stepwise", "Lessons", "AgentConfig", "Recipe"),
+        "rollax.agents.dqn": ("DQN", "DQNConfig", "DQNHParams"),
         "rollax.networks.torsos": ("Torso",),
         "rollax.networks.heads": ("Head",),
         "rollax.memory.replay": ("Replay", "Buffer", "Request", "Sample"),

@@ -1,4 +1,4 @@
-"""What the documentation site needs beyond Markdown: files outside `docs`, and formulas without a script.
+"""What the documentation site needs beyond Markdown: files outside `docs`, formulas without a script, wide listings.
 
 Pages link to the repository's other files by relative paths, which work wherever the repository is shown.  For the site
 each file that is linked becomes a page below `repository/`, and links are turned to it.  Formulas are drawn while the
@@ -20,6 +20,8 @@ from mkdocs.structure.files import File, InclusionLevel
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"(\]\()(\.\./[^)#\s]+)(#[^)\s]*)?(\))")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.DOTALL)
+LISTING = re.compile(r'<div class="[^"]*highlight">.*?</div>', flags=re.DOTALL)
+WIDE = 100  # characters of a listing's line at the usual size
 INK = "#010203"  # stands for the text's own colour until the picture is drawn
 # TeX that mathtext does not know, in words that it does.
 SPELLINGS = [
@@ -56,8 +58,16 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Draws the formulas."""
-    return FORMULA.sub(lambda match: drawn(html.unescape(match[2]), block=match[1] == "div"), content)
+    """Draws the formulas, and marks listings whose lines are too long for the usual size."""
+    content = FORMULA.sub(lambda match: drawn(html.unescape(match[2]), block=match[1] == "div"), content)
+    return LISTING.sub(lambda match: widened(match[0]), content)
+
+
+def widened(listing: str) -> str:
+    """A listing that the site's style sets in small type where a line is long and the lines are columns of a table."""
+    lines = html.unescape(re.sub(r"<[^>]*>", "", listing)).splitlines()
+    wide = max(map(len, lines)) > WIDE and any("----  ----" in line for line in lines)
+    return listing.replace('class="', 'class="wide ', 1) if wide else listing
 
 
 def outside(source: str, markdown: str) -> list[str]:

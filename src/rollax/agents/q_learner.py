@@ -75,7 +75,7 @@ class QLearner(Stepwise):
         return QNetwork(self.spec.num_actions, self.config.torso, self.config.streams, self.head, self.recurrence)
 
     def initial_weights(self, key: Key) -> Params:
-        """The network's weights at first."""
+        """The network's initial weights."""
         if not self.recurrence.remembers:
             return self.network.init(key, blank_features(self.spec))
         features = jax.tree.map(lambda x: x[None], blank_features(self.spec))

@@ -51,7 +51,7 @@ class SACHParams(ReplayHParams):
     )
     target_entropy: float = setting(
         -1.0,
-        "Entropy for each number of an action that the automatic temperature aims at; its bounds are -1 and 1.",
+        "Target entropy of the automatic temperature for each dimension of an action, whose bounds are -1 and 1.",
         limit=Limit(-1e3, 1e3),
         group="exploration",
     )
@@ -63,11 +63,16 @@ class SACConfig(ReplayConfig):
 
     torso: Torso = MixedTorso(hidden=(256, 256))
     critics: int = setting(
-        2, "Number of critics, of which the lowest value counts.", limit=COUNT, group="network", memory=True, rare=True
+        2,
+        "Number of critics; targets use the smallest of their values.",
+        limit=COUNT,
+        group="network",
+        memory=True,
+        rare=True,
     )
     automatic_temperature: bool = setting(
         True,
-        "Adjust the temperature so that the policy's entropy nears its target; else it stays.",
+        "Adjust the temperature towards the target entropy; without it the temperature is constant.",
         group="exploration",
     )
     noise: NoiseConfig = setting(NoiseConfig(), group="continuous actions")

@@ -27,7 +27,7 @@ class Bench:
     )
     steps: int = setting(
         0,
-        "Number of steps of each training of a comparison; 0 for as many as are measured to suffice.",
+        "Number of steps of each training of a comparison; 0 takes a number that was measured to be enough.",
         limit=COUNT_OR_NONE,
     )
     repeats: int = setting(

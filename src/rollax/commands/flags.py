@@ -27,7 +27,7 @@ PLACES = "devices and processes"
 @dataclass(frozen=True, kw_only=True)
 class Device:
     device: Literal["auto", "cpu", "gpu", "tpu"] = setting(
-        "auto", "What computes; auto takes a GPU or TPU where JAX finds one.", group=PLACES
+        "auto", "The device to compute on; auto takes a GPU or TPU if JAX finds one.", group=PLACES
     )
 
 

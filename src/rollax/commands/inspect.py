@@ -28,17 +28,21 @@ class InspectFlags(LookFlags):
     stablehlo: bool = setting(False, "Show the program as XLA is given it.", group="flags")
     hlo: bool = setting(False, "Show the program as XLA has optimised it.", group="flags")
     cost: bool = setting(False, "Count floating-point operations, and bytes that are moved.", group="flags")
-    memory: bool = setting(False, "Show what is kept, by part, and what the program needs beside it.", group="flags")
+    memory: bool = setting(
+        False, "Show the memory of the state, part by part, and what the program needs in addition.", group="flags"
+    )
     params: bool = setting(False, "Show the weights, array by array.", group="flags")
     diff: Literal["none", "vmap", "shard_map"] = setting(
-        "none", "Show what this transformation does to a small function of the agent.", group="flags"
+        "none", "Show how this transformation changes a small function of the agent.", group="flags"
     )
     out: str = setting("", "A folder for the texts; by default they are printed.", group="flags")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFlags(LookFlags):
-    measure: bool = setting(False, "Compile, and compare with what XLA says.", group="flags")
+    measure: bool = setting(
+        False, "Compile the programs, and compare the estimate with XLA's own number.", group="flags"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,8 @@ class Search(ExperimentFlags):
 class SweepFlags(Search):
     method: Literal["random", "halving", "pbt"] = setting(
         "random",
-        "Whether all settings are trained to the end, the better half of each rung, or losers take over from winners.",
+        "Search method: random trains all settings to the end, halving keeps the better half at each rung, pbt "
+        "replaces the worst by varied copies of the best.",
         group="search",
     )
     settings: int = setting(
@@ -46,7 +47,9 @@ class SweepFlags(Search):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneFlags(Search):
-    trials: int = setting(20, "Number of trials that are to end.", group="search", limit=Limit(1, MOST))
+    trials: int = setting(
+        20, "Number of finished trials at which the search ends.", group="search", limit=Limit(1, MOST)
+    )
     batch: int = setting(10, "Number of trials that are trained at once.", group="search", limit=Limit(1, MOST))
     prune_from: int = setting(
         2,
@@ -56,7 +59,7 @@ class TuneFlags(Search):
     )
     confirm: int = setting(
         3,
-        "Number of the best trials that are trained again with fresh seeds before one is named.",
+        "Number of best trials that are trained again with new seeds before the winner is chosen.",
         group="search",
         limit=COUNT_OR_NONE,
     )

@@ -30,7 +30,7 @@ def name_for(env: Any) -> Any:
             name = f"{name}-{sum(known.startswith(name) for known in _OBJECTS) + 1}"
         _OBJECTS[name] = env
         warn(
-            f"env={name}: this environment has no name by which another program could find it; "
+            f"env={name}: this environment was given as an object, so another program cannot import it by name; "
             "to resume or load its run there, hand it over again with env="
         )
     return name

@@ -188,7 +188,7 @@ class Stepper:
             return
         self.thread.join(timeout=2 * CLOSING_SECONDS)
         if self.thread.is_alive():
-            warn(f"{late(self.name, 'close', 2 * CLOSING_SECONDS)}; it is left alone")
+            warn(f"{late(self.name, 'close', 2 * CLOSING_SECONDS)}; it is left running")
 
     def _work(self, open_envs: Callable[[], HostEnvs]) -> None:
         envs = None

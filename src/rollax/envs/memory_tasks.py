@@ -123,7 +123,7 @@ class MemoryChain(EnvConfig):
 
     memory_length: int = setting(
         5,
-        "Number of steps for which a memory chain wants something remembered.",
+        "Number of steps over which the agent of a memory chain must remember what it saw first.",
         limit=Limit(1, 900),
         group="environment",
     )

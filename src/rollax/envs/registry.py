@@ -84,7 +84,7 @@ def make_inside(name: str, world: Any = None, view: ViewConfig | None = None) ->
     """The environment of that name, which must be one in JAX."""
     task = make(name, world, view)
     if isinstance(task, HostTask):
-        raise ConfigError(f"env={name!r} runs outside JAX, and this is only for environments in JAX")
+        raise ConfigError(f"env={name!r} runs outside JAX; this needs an environment in JAX")
     return task
 
 

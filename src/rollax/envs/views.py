@@ -26,7 +26,8 @@ class ViewConfig:
             return task
         if task.players or task.stack > 1:
             raise ConfigError(
-                f"observe_last=True is for one player and no stack of frames, and env={name!r} is not so; leave it out"
+                f"observe_last=True is for environments with one player and without stacked frames, "
+                f"unlike env={name!r}; leave it out"
             )
         shown = jax.eval_shape(lambda obs: task.with_last(obs, *task.nothing_before()), task.observation)
         return replace(task, observation=shown, shows_last=True)
@@ -34,5 +35,7 @@ class ViewConfig:
     def outside(self, task: HostTask, name: str) -> HostTask:
         """The same for one outside JAX."""
         if self.observe_last:
-            raise ConfigError(f"observe_last=True is for environments in JAX, and env={name!r} is not; leave it out")
+            raise ConfigError(
+                f"observe_last=True is for environments in JAX, and env={name!r} runs outside it; leave it out"
+            )
         return task

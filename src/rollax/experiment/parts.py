@@ -82,11 +82,11 @@ PART_ABOUT = {
         group="network",
     ),
     "head": About(
-        "The network's head, which says what a return is made of; package.module:Class is one of your own.",
+        "The network's head, which predicts mean returns or distributions; package.module:Class is one of your own.",
         group="network",
     ),
     "backup": About(
-        "The policy that targets follow after the next state; package.module:Class is one of your own.",
+        "The policy that Bellman targets assume in the next state; package.module:Class is one of your own.",
         group="targets",
         rare=True,
     ),
@@ -101,7 +101,7 @@ PART_ABOUT = {
         group="targets",
         rare=True,
     ),
-    "objective": About("How the losses of a batch become one number.", group="optimizer", rare=True),
+    "objective": About("How the losses of a batch are combined into one number.", group="optimizer", rare=True),
     "acting": About("Whether the noise of a noisy network is used for acting.", group="exploration", rare=True),
     "weights": About("How the network's weights are initialised.", group="network", rare=True),
     "observations": About("Whether observations are normalised by their running statistics.", group="network"),

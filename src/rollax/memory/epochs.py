@@ -62,16 +62,16 @@ class EpochReplay(Replay):
     def problems(self, spec: EnvSpec) -> list[str]:
         found = []
         if spec.num_envs != 1:
-            found.append(f"replay=epoch remembers one environment; num_envs={spec.num_envs} must be 1")
+            found.append(f"replay=epoch keeps the episodes of one environment; num_envs={spec.num_envs} must be 1")
         if spec.rollout_length != spec.truncation_interval:
             found.append(
-                f"replay=epoch wants whole episodes: rollout_length={spec.rollout_length} must be "
+                f"replay=epoch needs whole episodes: rollout_length={spec.rollout_length} must be "
                 f"{spec.truncation_interval}, the environment's time limit"
             )
         shapes = [leaf.shape for leaf in jax.tree.leaves(spec.observation.features)]
         if len(shapes) != 1 or len(shapes[0]) != 2 or spec.observation.legal is not None:
             found.append(
-                "replay=epoch wants observations of shape (frames, numbers) without a mask: try replay=uniform"
+                "replay=epoch needs observations of shape (frames, numbers) without a mask: try replay=uniform"
             )
         elif self.capacity < shapes[0][0] + spec.rollout_length:
             least = shapes[0][0] + spec.rollout_length

@@ -68,9 +68,9 @@ class PrioritizedBuffer(Buffer):
         return sum_tree.set_columns(state.tree, time % rows, jnp.where(complete, state.largest, 0.0))
 
     def sample(self, state: PrioritizedState, key: Key, request: Request) -> Sample:
-        """Draws windows with replacement, and weights that undo their unequal chances.
+        """Draws windows with replacement, with the importance weights that correct the sampling bias.
 
-        A weight is `(windows * chance) ** -importance_exponent`, divided by the largest of the batch.
+        A weight is `(windows * probability) ** -importance_exponent`, divided by the largest of the batch.
         """
         spec, (oldest, starts) = self.ring.spec, self.ring.window_starts(state.ring)
         drawn = sum_tree.draw(state.tree, key, request.batch_size)

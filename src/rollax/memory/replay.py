@@ -23,8 +23,10 @@ class Request(NamedTuple):
 
     batch_size: int  # windows from what this shard has
     discount: Array | float
-    importance_exponent: Array | float = 0.0  # how much of unequal chances the weights undo: 1 is all
-    limit: Array | int = 0  # above 0 only the newest so many transitions; a replay that has none leaves it unheard
+    importance_exponent: Array | float = 0.0  # beta: 1 corrects the sampling bias in full, 0 not at all
+    limit: Array | int = (
+        0  # above 0, draw from only so many of the newest transitions; a replay without a limit ignores it
+    )
 
 
 class Sample(NamedTuple):

@@ -82,7 +82,10 @@ class SequenceReplay(Replay):
         limit=COUNT,
     )
     priority_mix: float = setting(
-        0.9, "Share of the largest error in a sequence's priority; the rest is their mean.", limit=SHARE, rare=True
+        0.9,
+        "Weight of the largest error in a sequence's priority; the mean error has the rest of the weight.",
+        limit=SHARE,
+        rare=True,
     )
 
     @property

@@ -88,7 +88,7 @@ class Streams(nn.Module):
     )
     noise: Literal["none", "factorised", "independent"] = setting(
         "none",
-        "The kind of noisy linear layers that explore in place of random actions.",
+        "Kind of noise in the weights of the last layers, which explores; none leaves exploration to epsilon.",
         group="exploration",
         rare=True,
     )

@@ -32,7 +32,7 @@ class NumberPolicy:
     )
     initial_deviation: float = setting(
         1.0,
-        "Standard deviation of continuous actions at the start, of actions whose bounds are -1 and 1.",
+        "Initial standard deviation of continuous actions, on the scale where their bounds are -1 and 1.",
         limit=POSITIVE,
         group="continuous actions",
     )

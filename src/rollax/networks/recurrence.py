@@ -114,7 +114,7 @@ class GatedCell(Recurrence):
     units: int = setting(128, "Number of units of the recurrent cell.", limit=COUNT, memory=True)
     gate_bias: float = setting(
         4.5,
-        "Largest initial bias of the gates that keep what is remembered; e to its power is about how many steps.",
+        "Largest initial bias of the gates that keep the cell's state; a bias b keeps it for about e**b steps.",
         limit=Limit(0.0, 20.0),
         rare=True,
     )

@@ -124,7 +124,7 @@ class NatureTorso(Torso):
 
     def problems(self, observation: Observation) -> list[str]:
         if not len(self.filters) == len(self.windows) == len(self.strides):
-            return ["filters, windows and strides must be as many: one of each for every convolution"]
+            return ["filters, windows and strides must have the same length: one of each for every convolution"]
         least = 1
         for window, stride in reversed(list(zip(self.windows, self.strides, strict=True))):
             least = (least - 1) * stride + window

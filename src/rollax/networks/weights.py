@@ -1,4 +1,4 @@
-"""What a network's weights are at first."""
+"""How a network's weights are initialised."""
 
 from __future__ import annotations
 

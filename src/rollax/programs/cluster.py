@@ -114,7 +114,7 @@ def joined(place: Place, start_seconds: float = START_SECONDS, device: str = "au
         yield
     except jax.errors.JaxRuntimeError as error:
         time.sleep(SILENT_SECONDS + 2 * BEAT_SECONDS)  # if a process is gone, the watch names it before that
-        raise ResourceError(f"the processes lost touch: {str(error).splitlines()[0]}") from error
+        raise ResourceError(f"the connection between the processes broke: {str(error).splitlines()[0]}") from error
     except RollaxError as error:
         watch.leave()
         if error.together:

@@ -92,7 +92,9 @@ class Debug:
             place = f", by the time {where[1]} at {short(where[2])} is traced" if where else ""
             return EnvError(f"--check-leaks: {what}{place}; return it instead of keeping it")
         if self.nans and is_nan_error(error):
-            return NumericError("--debug-nans: NaN in what a program returns, and no operation that made it was found")
+            return NumericError(
+                "--debug-nans: a program returned a NaN, but no operation that made one was found when it ran again"
+            )
         return error
 
 

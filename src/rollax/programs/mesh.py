@@ -28,7 +28,7 @@ class Grid(NamedTuple):
         return self.members * self.data
 
     def __str__(self) -> str:
-        return f"{self.size} devices: {self.members} for members x {self.data} for the environments of each"
+        return f"{self.size} devices: members on {self.members}, the environments of each member on {self.data}"
 
 
 def grid_of(count: int, members: int, fits: Callable[[int], bool]) -> Grid | None:
@@ -88,7 +88,8 @@ class Spread(NamedTuple):
 def split_axes(whole: Any, share: Any, axes: Any) -> Any:
     """A PartitionSpec for each leaf, from its shape as a whole and in one share.
 
-    What a share has less of is split over `DATA`; `axes` is 0 for leaves that lead with the members, None for others.
+    An axis that is shorter in a share than as a whole is split over `DATA`; `axes` is 0 for leaves that lead with the
+    members, None for others.
     """
 
     def spec(whole: Any, share: Any, axis: int) -> PartitionSpec:

@@ -119,7 +119,7 @@ def make_plan(
     least = choices.least_warm_up(spec)
     if warm_up < least:
         problems.append(
-            f"warm_up_steps={experiment.loop.warm_up_steps} leaves nothing to learn from; "
+            f"warm_up_steps={experiment.loop.warm_up_steps} fills the replay with less than learning needs; "
             f"the least is warm_up_steps={least * spec.steps_per_iteration}"
         )
     # Rows are counted in 32 bits, and iterations have so many keys.
@@ -178,7 +178,7 @@ def action_problems(experiment: Experiment, spec: EnvSpec) -> list[str]:
         able = [name for name in ("dqn", "pqn", "ppo") if name in able]
     return [
         f"agent={experiment.agent!r} cannot act in env={experiment.env!r}, where {words}; "
-        f"take `rollax train {able[0]}`" + (f", or {' or '.join(able[1:])}" if able[1:] else "")
+        f"take `rollax train {able[0]} --env {experiment.env}`" + (f", or {' or '.join(able[1:])}" if able[1:] else "")
     ]
 
 

@@ -1,4 +1,4 @@
-"""Which policy a Bellman target follows after the step that was taken, and what it adds to the reward."""
+"""The policy that a Bellman target assumes in the next state, and the bonus that it adds to the reward."""
 
 from __future__ import annotations
 

@@ -48,7 +48,9 @@ class PeriodicTarget:
 
     target_period: int = setting(1, "Number of gradient steps between updates of the target network.", limit=COUNT)
     target_step: float = setting(
-        0.01, "Share of the way that the target network moves in an update; 1 copies the online network.", limit=SHARE
+        0.01,
+        "Share of the distance to the online network that the target network moves in an update; 1 copies it.",
+        limit=SHARE,
     )
 
     def step_size(self, gradient_steps: Array, updates: int) -> Array:

@@ -111,7 +111,7 @@ class RunFolder:
         return data
 
     def as_written(self, path: Path) -> bool:
-        """Whether a file is as `hashes.json` says; where that is damaged, it is said once and all is believed."""
+        """Whether a file is as `hashes.json` says; if that is damaged, it warns once and trusts every file."""
         try:
             known = self.seals.read()
             if known is None and self.has_format():

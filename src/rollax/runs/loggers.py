@@ -1,6 +1,6 @@
 """Where rows go beside the run folder's tables: JSON lines, TensorBoard, Weights & Biases, a function of one's own.
 
-Nothing here can change a run: what fails is said once and left out from then on.
+Nothing here can change a run: a logger that fails causes one warning and is not called again.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def check_version(path: Path, meta: dict[str, Any], folder: RunFolder) -> None:
     """Refuses the checkpoint of a version that kept other arrays of a run."""
     version = meta.get("rollax", FIRST_VERSION)
     if not re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}(?:[.\w+-]{0,40})", version):
-        raise CheckpointError(f"{path} does not say which version wrote it")
+        raise CheckpointError(f"{path} does not name the version that wrote it")
     if tuple(map(int, version.split(".")[:2])) < RESUMABLE_SINCE:
         raise CheckpointError(
             f"{path} was written by rollax {version}, whose runs {__version__} cannot resume; eval, load and report "

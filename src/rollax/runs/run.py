@@ -124,7 +124,7 @@ def resume(
             check_version(path, meta, folder)
         reached = meta.get("step", 0)
         if steps is not None and steps < reached:
-            raise ConfigError(f"steps={steps} lies behind the run, which is at step {reached}")
+            raise ConfigError(f"steps={steps} is less than the {reached} steps that the run has made already")
         if devices is not None:
             experiment = replace(experiment, loop=replace(experiment.loop, devices=devices))
         if max_memory is not None:

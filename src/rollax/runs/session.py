@@ -107,7 +107,11 @@ def announce(session: Session, resumed_from: str) -> None:
     )
     there = jax.device_count()
     if plan.grid.size > 1 or (there > 1 and jax.default_backend() != "cpu"):
-        left = "" if plan.grid.size == there else f" ({there} are there; more would not divide the work, or not pay)"
+        left = (
+            ""
+            if plan.grid.size == there
+            else f" ({there} were found; more would not divide the work evenly, or not be faster)"
+        )
         session.console.say(f"{plan.grid}{left}")
     session.console.say(
         f"Run folder: {session.folder.path}" + (f" (resumed from {resumed_from})" if resumed_from else "")

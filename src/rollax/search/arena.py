@@ -139,7 +139,7 @@ def searchable_plan(experiment: Experiment, members: list[Member] | None = None)
     plan = make_plan(experiment, members=members, searched=True)
     if not plan.program.searchable:
         raise ConfigError(
-            f"{experiment.env} with these settings is no single program, in which alone a population is searched; "
+            f"{experiment.env} with these settings is not one compiled program, which a search of populations needs; "
             "search environments in JAX, without actors"
         )
     return plan

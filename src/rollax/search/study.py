@@ -210,7 +210,7 @@ def fruitless(trials: list[FrozenTrial]) -> RollaxError:
             f"all {len(causes)} trials met a number that is not finite; search smaller learning rates, or what differs"
         )
     if causes and len(finite) == len(causes) and all(causes):
-        return ConfigError([f"no trial can be: {cause}" for cause in dict.fromkeys(causes)])
+        return ConfigError([f"no trial can be run: {cause}" for cause in dict.fromkeys(causes)])
     return NumericError("no trial has completed: all failed or were pruned; look at the study, widen the space")
 
 

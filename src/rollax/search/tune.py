@@ -140,7 +140,7 @@ def train_group(
     except ConfigError as error:  # choices that do not go together
         for trial in trials:
             fail(study, trial, str(error))
-        say(f"trials {trials[0].number} to {trials[-1].number} cannot be: {error}")
+        say(f"trials {trials[0].number} to {trials[-1].number} cannot be run: {error}")
         return
     running = trials
     history: dict[int, list[float]] = {trial.number: [] for trial in trials}

@@ -19,7 +19,7 @@ from rollax.tools.sides import Column, Panel, Say, Summary, figures, ratio, with
 
 Other = Literal["torch", "sb3", "sbx"]
 NAMES = {"rollax": "rollax", "torch": "PyTorch loop", "sb3": "Stable-Baselines3", "sbx": "SBX"}
-WEIGHTS = {"torch": "torch", "sb3": "torch", "sbx": "flax"}  # what each one's weights are at first; ours are likewise
+WEIGHTS = {"torch": "torch", "sb3": "torch", "sbx": "flax"}  # how each one initialises weights; ours do likewise
 TRIAL_STEPS = 8_000  # of the trainings that choose the number of threads
 
 

@@ -28,7 +28,7 @@ class Training:
     seeds: int
     threads: int  # PyTorch's
     device: str  # PyTorch's
-    weights: Literal["torch", "flax"]  # what kind the library's weights are at first
+    weights: Literal["torch", "flax"]  # how the library's weights are initialised
     began: float  # when the process was started, by the clock that all processes can read
 
     def run(self) -> dict[str, Any]:

@@ -17,6 +17,11 @@ from rollax.tools.inspection.profiling import Profile
 from rollax.tools.inspection.programs import Cost, cost_of, count_of_a_run, flops_of_iteration, programs_of
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: one member, two members."""
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
 def program_texts(plan: Plan, name: str, kinds: list[str]) -> dict[str, str]:
     """The program as a jaxpr, as StableHLO, as optimised HLO: those that are asked for."""
     if not kinds:
@@ -71,7 +76,7 @@ def facts(plan: Plan, name: str, asked: list[str]) -> dict[str, Any]:
 def summary(plan: Plan, found: dict[str, Any]) -> str:
     """The facts as tables."""
     members = len(plan.members)
-    lines = [f"{found['agent']} on {found['env']}, {members} member{'s' * (members > 1)}, on {found['device']}"]
+    lines = [f"{found['agent']} on {found['env']}, {counted(members, 'member')}, on {found['device']}"]
     if not plan.program.searchable:
         lines.append("The environments run outside JAX: there is no program of the whole chunk to be shown.")
     if "compilations" in found:
@@ -93,7 +98,7 @@ def summary(plan: Plan, found: dict[str, Any]) -> str:
         lines.append(table(["", "computed", "moved"], rows))
     if "memory" in found:
         total = sum(part["bytes"] for part in found["memory"])
-        lines += ["", f"Memory: the state of {members} member{'s' * (members > 1)}"]
+        lines += ["", f"Memory: the state of {counted(members, 'member')}"]
         rows = [[part["name"], part["outline"], memory_size(part["bytes"])] for part in found["memory"]]
         lines.append(table(["part", "arrays", "bytes"], [*rows, ["all", "", memory_size(total)]]))
         if "buffers" in found:
@@ -143,7 +148,8 @@ def needs_text(plan: Plan, found: dict[str, Any]) -> str:
     experiment = plan.experiment
     whole = found["state_bytes"] + found["temporary_bytes"]
     lines = [
-        f"{found['agent']} on {found['env']}: {found['members']} members on {found['devices']} devices",
+        f"{found['agent']} on {found['env']}: {counted(found['members'], 'member')} "
+        f"on {counted(found['devices'], 'device')}",
         f"{found['iterations']:,} iterations of {found['steps_per_iteration']:,} steps each, the first "
         f"{found['warm_up_iterations']:,} without learning; {found['evaluations']:,} evaluations of "
         f"{experiment.record.eval_episodes:,} episodes",
@@ -155,15 +161,15 @@ def needs_text(plan: Plan, found: dict[str, Any]) -> str:
     rest = sum(part["bytes"] for part in large if part["bytes"] < 1_000)
     lines.append(table(["part", "arrays", "bytes"], [*rows, ["the rest", "", memory_size(rest)]]))
     if found["temporary"]:
-        lines += ["", "Beside it while a program runs, estimated:"]
+        lines += ["", "In addition while a program runs, estimated:"]
         rows = [[part["name"], part["outline"], memory_size(part["bytes"])] for part in found["temporary"]]
         lines.append(table(["part", "", "bytes"], rows))
-    lines += ["", f"Together {memory_size(whole)}; {memory_size(found['free_bytes'])} may be taken."]
+    lines += ["", f"Together {memory_size(whole)}; {memory_size(found['free_bytes'])} are available."]
     if "measured_bytes" in found:
         measured, beside = found["measured_bytes"], memory_size(found["measured_temporary_bytes"])
         lines.append(
-            f"Compiled: {memory_size(measured)}, of which {beside} beside the state; "
-            f"the estimate is {100 * (whole / measured - 1):+.1f} % off."
+            f"Compiled: {memory_size(measured)}, of which {beside} in addition to the state; "
+            f"the estimate is off by {100 * (whole / measured - 1):+.1f} %."
         )
     lines += ["", "What it depends on most:"]
     for driver in found["drivers"]:
