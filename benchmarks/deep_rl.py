@@ -263,7 +263,8 @@ def distributions() -> None:
     axes[0].legend(frameon=False, fontsize=8)
     result = trained("qr", "lake", env="FrozenLake-misc", seeds=1, **LAKE)
     policy = result.policy(0)
-    agent, task, learner = policy.agent, policy.task, policy.learner
+    agent: Any = policy.agent
+    task, learner = policy.task, policy.learner
     envs = reset_envs(task, jax.random.key(0), 4_000)
     quantiles = np.asarray(agent.returns(learner.params, envs.obs).values)[0]
     best = int(agent.returns(learner.params, envs.obs).mean()[0].argmax())
