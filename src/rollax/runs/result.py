@@ -20,6 +20,7 @@ from rollax.errors import CheckpointError, ConfigError, Interrupted, NewerFormat
 from rollax.experiment.experiment import Experiment, population, with_values
 from rollax.experiment.looking import looked_at
 from rollax.experiment.tree import leaves, to_json
+from rollax.programs.compiling import NONE, compiler_options
 from rollax.programs.plan import Plan, make_plan
 from rollax.programs.streams import play_keys
 from rollax.runs import checkpoint
@@ -126,7 +127,7 @@ class Result:
         except NewerFormatError:
             raise
         except CheckpointError as error:
-            warn(f"{error}; what it said is left out")
+            self.tell(f"{error}; what it said is left out")
             tables = [self.folder.read_table(path)[0] for path in (self.folder.evaluations, self.folder.metrics)]
             return bare_summary(members, *tables)
         return summary
@@ -135,6 +136,10 @@ class Result:
     def folder(self) -> RunFolder:
         """Its files."""
         return RunFolder(self.run_dir)
+
+    def tell(self, line: str) -> None:
+        """Says what is wrong with the folder, where what is left of it can be shown."""
+        warn(line)
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -153,7 +158,7 @@ class Result:
         if problem and not rows:
             raise CheckpointError(problem)
         if problem:
-            warn(f"{problem}; the others are left out")
+            self.tell(f"{problem}; the others are left out")
         return in_columns(rows, len(population(self.description)))
 
     @cached_property
@@ -161,7 +166,7 @@ class Result:
         """The columns of evaluations.csv, likewise."""
         rows, problem = self.folder.read_table(self.folder.evaluations)
         if problem:
-            warn(f"{problem}; the others are left out")
+            self.tell(f"{problem}; the others are left out")
         return in_columns(rows, len(population(self.description)))
 
     def policy(self, member: int = 0, *, best: bool = False) -> Policy:
@@ -233,7 +238,8 @@ def policy_of(plan: Plan, params: Params, member: int) -> Policy:
     agent = plan.program.agent
     hparams = jax.tree.map(lambda leaf: leaf[member], plan.hparams)
     # Compiled, so that the memory that comes with a new learner is never allocated.
-    learner = jax.jit(lambda key: agent.init(key, hparams)[0])(plan.keys[member])
+    once = compiler_options(NONE)
+    learner = jax.jit(lambda key: agent.init(key, hparams)[0], compiler_options=once)(plan.keys[member])
     return Policy(agent, agent.with_weights(learner, params), plan.program.task)
 
 
