@@ -16,10 +16,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 import rollax
@@ -125,7 +126,7 @@ class Board:
             return {"problems": problems, "shown": show(runs)}
 
         async with self.reading:  # one after the other: a run that trains beside it has the cores
-            return JSONResponse(await to_thread.run_sync(work))
+            return as_json(await to_thread.run_sync(work))
 
     async def curves(self, request: Request) -> Response:
         kind = request.query_params.get("kind", "returns")
@@ -159,7 +160,7 @@ class Board:
             self.games.demand_trust(known.path)
             return record_film(known.path, member=asked["member"], trust=self.trust)[0].name
 
-        return JSONResponse({"film": await to_thread.run_sync(work)})
+        return as_json({"film": await to_thread.run_sync(work)})
 
     # -- games
 
@@ -171,7 +172,7 @@ class Board:
         known = self.watch.runs.get(asked["run"])
         if known is None:
             return PlainTextResponse("the run is no longer there", 404)
-        return JSONResponse(await to_thread.run_sync(partial(self.games.answer, known.path, asked)))
+        return as_json(await to_thread.run_sync(partial(self.games.answer, known.path, asked)))
 
 
 async def question(request: Request, shape: dict[str, Any]) -> dict[str, Any]:
@@ -184,6 +185,11 @@ async def question(request: Request, shape: dict[str, Any]) -> dict[str, Any]:
     data = parsed(content.decode("utf-8", "replace"), "the request")
     check_shape(data, shape, "the request")
     return data
+
+
+def as_json(data: Any) -> Response:
+    """Plain data as an answer; file names may hold what is no text, and are escaped."""
+    return Response(json.dumps(data), media_type="application/json")
 
 
 def own(name: str) -> Response:
@@ -206,7 +212,7 @@ def import_scipy() -> None:
 async def failed(request: Request, error: Exception) -> Response:
     """What cannot be done, in a line."""
     line = str(error) if isinstance(error, RollaxError) else told(error)
-    return PlainTextResponse(line, 422)
+    return PlainTextResponse(shown(line, 2_000), 422)
 
 
 def app_of(root: Path, port: int, *, trust: bool = False) -> Any:
@@ -249,28 +255,34 @@ def app_of(root: Path, port: int, *, trust: bool = False) -> Any:
 
 
 def serve(root: Path, port: int, *, trust: bool = False, say: Callable[[str], None] = print) -> None:
-    """Shows the board of a folder on this machine until Ctrl-C; port 0 is any that is free.
+    """Shows the board of a folder on this machine until Ctrl-C; `say` is told its address.
 
     The process is as patient as the system lets it be: a run that trains beside it has the cores.
     """
-    import uvicorn
-
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((HOST, port))
-        except OSError as error:
-            raise ConfigError(f"port={port} is not free ({error.strerror}); name another, or 0 for any") from error
-        port = listening.getsockname()[1]
+    with listening(port) as place:
         with contextlib.suppress(OSError, AttributeError):
             os.nice(NICENESS)
-        say(f"rollax board of {root}: http://{HOST}:{port}/ (Ctrl-C ends it)")
-        config = uvicorn.Config(
-            app_of(root, port, trust=trust),
-            log_level="critical",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
+        say(f"http://{HOST}:{place.getsockname()[1]}/")
         with contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listening])
+            server_at(place, root, trust=trust).run(sockets=[place])
+
+
+def listening(port: int) -> socket.socket:
+    """Where a browser of this machine, and nobody else, can ask; port 0 is any that is free.  Raises ConfigError."""
+    place = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        place.bind((HOST, port))
+    except OSError as error:
+        place.close()
+        raise ConfigError(f"port={port} is not free ({error.strerror}); name another, or 0 for any") from error
+    return place
+
+
+def server_at(place: socket.socket, root: Path, *, trust: bool = False) -> uvicorn.Server:
+    """The server of a folder's board, to be run there."""
+    app = app_of(root, place.getsockname()[1], trust=trust)
+    quiet = uvicorn.Config(
+        app, log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=1
+    )
+    return uvicorn.Server(quiet)

@@ -19,6 +19,7 @@ let waiting = false; // for an answer
 let pressed = null; // the action that was asked for meanwhile
 let runs = false; // it goes on by itself
 let held = null; // the person's last action, where the game goes on by itself
+let current = Promise.resolve(false); // the last request
 let begun = ""; // what the shown game was begun with
 const charts = {};
 
@@ -139,10 +140,13 @@ const receiveMoment = (answer, first) => {
   showMoment();
 };
 
-const request = async (action, seed) => {
-  if (waiting) return false;
+const request = (action, seed) => {
   const run = byId("agent-run").value;
-  if (!run) return false;
+  if (!waiting && run) current = sent(run, action, seed);
+  return current;
+};
+
+const sent = async (run, action, seed) => {
   waiting = true;
   const first = action === null;
   for (const id of ["step", "run"]) byId(id).disabled = first;
@@ -175,6 +179,8 @@ const request = async (action, seed) => {
 
 const begin = async (seed) => {
   halt();
+  pressed = null;
+  await current; // what comes of it is no longer wanted
   if (!moment) byId("waiting").textContent = "Loading the agent and compiling its game; the first time this takes a while ...";
   await request(null, seed);
 };
@@ -225,7 +231,7 @@ const offerAgent = () => {
   const select = byId("member");
   if (select.options.length !== members) select.replaceChildren(...Array.from({ length: members }, (_, index) => new Option(index, index)));
   const wanted = JSON.stringify([run, select.value, byId("weights").value]);
-  if (wanted === begun || waiting) return;
+  if (wanted === begun) return;
   begun = wanted;
   moment = null;
   trace = [];

@@ -15,7 +15,7 @@ from rollax.runs.folder import RunFolder
 from rollax.runs.lock import is_held
 
 DEEPEST = 3  # folders between the board's and a run's
-MARKS = {"config.json", "summary.json", "metrics.csv"}  # a folder that holds one of these is a run's
+MARKS = {"config.json", "summary.json", "metrics.csv"}  # a folder that holds one of these files is a run's
 LOOKED_AT = ("config.json", "summary.json", "metrics.csv", "evaluations.csv", ".lock", *(f"watch{x}" for x in FILMS))
 GOING_ON = ("starting", "running")
 
@@ -83,7 +83,7 @@ def run_folders(root: Path) -> Iterator[tuple[Path, str]]:
                 entries = list(listed)
         except OSError:  # it has vanished, or is not ours to read
             continue
-        if any(entry.name in MARKS for entry in entries):
+        if any(entry.name in MARKS and not is_folder(entry) for entry in entries):
             yield folder, name or folder.resolve().name
             continue
         if depth < DEEPEST:

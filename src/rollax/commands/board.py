@@ -33,10 +33,10 @@ def board_command(arguments: list[str]) -> int:
     from rollax.board.server import serve
     from rollax.programs.cluster import use_device
 
-    def say(line: str) -> None:
-        print(line, flush=True)
+    def say(address: str) -> None:
+        print(f"{address} shows the runs in {root} (Ctrl-C ends it)", flush=True)
         if options.open:
-            webbrowser.open(line.split()[-4])
+            webbrowser.open(address)
 
     use_device("cpu", check=False)  # an accelerator belongs to what trains
     serve(root, options.port, trust=options.trust, say=say)
