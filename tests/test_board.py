@@ -315,6 +315,20 @@ def test_a_run_whose_process_is_gone_was_killed(runs):
         assert row_of(folder.path, "c51").status == "starting"
 
 
+def test_numbers_of_any_size_are_survived(runs):
+    written = RunFolder(runs / "c51")
+    summary = written.read_summary()
+    written.write_summary(summary | {"status": "running", "steps_per_second": float("nan")})
+    written.write_config(written.read_config() | {"steps": 10**400})
+    with Lock(written), board(runs) as address:
+        (row,) = address.rows().values()
+        assert (row["status"], row["name"]) == ("damaged", "c51")
+    written.write_config(written.read_config() | {"steps": 2_000})
+    with board(runs) as address:
+        (row,) = address.rows().values()
+        assert (row["status"], row["steps_per_second"]) == ("killed", None)
+
+
 def test_whether_a_folder_is_held(runs):
     folder = RunFolder(runs / "c51")
     folder.lock.write_text(f"process {os.getpid()}\n")

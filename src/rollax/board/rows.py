@@ -16,7 +16,8 @@ from rollax.runs.reader import check_shape, kind_of
 from rollax.runs.rows import rows_of
 
 ALIVE_SECONDS = 30.0  # since it wrote last, for which a run on another machine is taken to go on
-SHOWN_NAME = 120  # characters
+SHOWN_NAME, LONGEST_PROBLEM = 120, 400  # characters
+GOING_ON = ("starting", "running")
 SHAPE = {
     "agent?": str,
     "env?": str,
@@ -53,38 +54,55 @@ class Latest(NamedTuple):
 
 def row_of(path: Path, name: str) -> Row:
     """The row of a run folder.  Whatever is wrong with it is in the row: nothing is raised, and nothing written."""
-    folder = RunFolder(path, writes=False)
-    agent = env = ""
     films: tuple[str, ...] = ()
+    config: Any = {}
     try:
         films = tuple(film for suffix in FILMS if kind_of(path / (film := f"watch{suffix}")) == "a file")
-        config = folder.read_config()
-        check_shape(config, SHAPE, str(folder.config))
-        agent, env = config.get("agent", MAIN_AGENT), config.get("env", MAIN_ENV)
-        summary, problem = summary_of(folder)
-        latest, unread = latest_of(folder)
+        folder = RunFolder(path, writes=False)
+        read = folder.read_config()
+        check_shape(read, SHAPE, str(folder.config))
+        config = read
+        return whole_row(folder, config, name, films)
     except Exception as error:  # files that somebody has edited may break anything, and the others are still shown
-        return damaged(name, agent, env, films, str(error) if isinstance(error, RollaxError) else told(error))
+        problem = str(error) if isinstance(error, RollaxError) else told(error)
+        return damaged(name, config.get("agent", ""), config.get("env", ""), films, problem)
+
+
+def whole_row(folder: RunFolder, config: dict[str, Any], name: str, films: tuple[str, ...]) -> Row:
+    """The row of a folder whose files can be read."""
+    summary, problem = summary_of(folder)
+    latest, unread = latest_of(folder)
     status = status_of(folder, summary, problem)
-    total, members = total_of(config), len(summary["members"]) if summary else config.get("seeds")
+    goes_on = status in GOING_ON
+    total, members = total_of(config), len(summary["members"]) if summary else config.get("seeds", 1)
     step = latest.step if latest else summary["total_steps"] if summary else 0
-    goes_on = status in ("starting", "running")
     rate = latest.steps_per_second if latest and goes_on else summary["steps_per_second"] if summary else None
-    left = max(total - step, 0) * members / rate if goes_on and total and rate and members else None
+    left = max(total - step, 0) * members / rate if goes_on and total and rate else None
     scores = [member["eval_return_mean"] for member in summary["members"]] if summary else []
     evaluated = mean_of(score for score in scores if score is not None)
     trained = latest.score if latest else None
-    score = trained if goes_on and trained is not None else evaluated if evaluated is not None else trained
     return Row(
-        shown(name), shown(agent), shown(env), status, step, total, members, rate, left, score, films, problem or unread
+        name=shown(name),
+        agent=shown(config.get("agent", MAIN_AGENT)),
+        env=shown(config.get("env", MAIN_ENV)),
+        status=status,
+        step=step,
+        total=total,
+        members=members,
+        steps_per_second=finite(rate),
+        seconds_left=finite(left),
+        score=trained if goes_on and trained is not None else evaluated if evaluated is not None else trained,
+        films=films,
+        problem=shown(problem or unread, LONGEST_PROBLEM),
     )
 
 
 def damaged(name: str, agent: str, env: str, films: tuple[str, ...], problem: str) -> Row:
     """The row of a folder that cannot be read."""
-    reason = (problem.splitlines() or [""])[0]
+    reason = shown((problem.splitlines() or [""])[0], LONGEST_PROBLEM)
+    unknown = dict.fromkeys(("step", "total", "members", "steps_per_second", "seconds_left", "score"))
     return Row(
-        shown(name), shown(agent), shown(env), "damaged", None, None, None, None, None, None, films, shown(reason, 400)
+        name=shown(name), agent=shown(agent), env=shown(env), status="damaged", films=films, problem=reason, **unknown
     )
 
 
@@ -122,7 +140,7 @@ def status_of(folder: RunFolder, summary: dict[str, Any] | None, problem: str) -
     if problem:
         return "damaged"
     said = summary["status"] if summary else "starting"
-    if said not in ("running", "starting"):
+    if said not in GOING_ON:
         return said if said in ("finished", "interrupted", "failed") else "damaged"
     held = is_held(folder)
     if held is None:  # its process is on another machine
@@ -151,8 +169,12 @@ def total_of(config: dict[str, Any]) -> int | None:
 def mean_of(values: Any) -> float | None:
     """The mean of numbers, None where there are none or it is not finite."""
     found = list(values)
-    mean = sum(found) / len(found) if found else math.nan
-    return mean if math.isfinite(mean) else None
+    return finite(sum(found) / len(found)) if found else None
+
+
+def finite(value: float | None) -> float | None:
+    """The number, None in place of what JSON does not have."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def numbers(cells: Any) -> list[float]:

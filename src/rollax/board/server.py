@@ -85,7 +85,7 @@ class Board:
     def message(self, changes: Changes) -> str:
         """Changes for the page's script."""
         rows = {key: self.plain(known) for key in changes.changed if (known := self.watch.runs.get(key))}
-        return json.dumps({"rows": rows, "gone": changes.gone, "whole": changes.whole})
+        return json.dumps({"rows": rows, "gone": changes.gone, "whole": changes.whole}, allow_nan=False)
 
     def plain(self, known: Known) -> dict[str, Any]:
         return known.row._asdict() | {"version": known.version}
@@ -189,7 +189,7 @@ async def question(request: Request, shape: dict[str, Any]) -> dict[str, Any]:
 
 def as_json(data: Any) -> Response:
     """Plain data as an answer; file names may hold what is no text, and are escaped."""
-    return Response(json.dumps(data), media_type="application/json")
+    return Response(json.dumps(data, allow_nan=False), media_type="application/json")
 
 
 def own(name: str) -> Response:

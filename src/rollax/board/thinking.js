@@ -115,9 +115,9 @@ const showMoment = () => {
   picture.alt = `${moment.env} at step ${moment.step}`;
   byId("waiting").textContent = "";
   byId("ending").hidden = !moment.over;
-  byId("ending").textContent = `The episode ${moment.over} after ${whole(moment.step)} steps with a return of ${short(moment.total)}. A step begins the next one.`;
+  byId("ending").textContent = `The episode ${moment.over} after ${whole(moment.step)} steps with a return of ${short(moment.total ?? NaN)}. A step begins the next one.`;
   byId("at-step").textContent = whole(moment.step);
-  byId("at-return").textContent = short(moment.total);
+  byId("at-return").textContent = moment.total === null ? "not a number" : short(moment.total);
   byId("at-value").textContent = thought.value === null ? "-" : short(thought.value);
   const select = byId("player");
   byId("player-label").hidden = moment.players.length < 2;

@@ -151,7 +151,7 @@ def plain(name: str, player: Player, moment: Moment) -> dict[str, Any]:
         "env": player.name,
         "seed": moment.seed,
         "step": moment.steps,
-        "total": round(moment.total, 6),
+        "total": number(moment.total),
         "over": moment.over,
         "picture": f"data:image/png;base64,{base64.b64encode(png(moment.picture)).decode()}",
         "width": int(moment.picture.shape[1]),

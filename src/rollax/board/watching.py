@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rollax.board.rows import Row, row_of
+from rollax.board.rows import GOING_ON, Row, row_of
 from rollax.reports.page import FILMS
 from rollax.runs.folder import RunFolder
 from rollax.runs.lock import is_held
@@ -17,7 +17,6 @@ from rollax.runs.lock import is_held
 DEEPEST = 3  # folders between the board's and a run's
 MARKS = {"config.json", "summary.json", "metrics.csv"}  # a folder that holds one of these files is a run's
 LOOKED_AT = ("config.json", "summary.json", "metrics.csv", "evaluations.csv", ".lock", *(f"watch{x}" for x in FILMS))
-GOING_ON = ("starting", "running")
 
 Signature = tuple
 
