@@ -134,7 +134,9 @@ def turn(browser: Any, root: Path, steps: int, *, watched: bool) -> dict[str, An
         page.goto(address)
         process = train(folder, steps)
         page.locator(".badge.running").wait_for(timeout=600_000)
-        page.locator(".run", has=page.locator(".badge.running")).locator(".only").click()
+        running = page.locator(".run", has=page.locator(".badge.running"))
+        running.hover()
+        running.locator(".only").click()
         page.get_by_label("Filter the runs").fill(folder.name)
         watchers = [server, *(one for one in psutil.Process().children() if "node" in one.name())]
         before, began = [processor_seconds(one) for one in watchers], time.perf_counter()
