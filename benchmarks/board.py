@@ -1,6 +1,7 @@
 """What the board costs: how long many runs take to open, how soon a new row is shown, how much a watched run is slowed.
 
     python benchmarks/board.py --turns 5
+    python benchmarks/board.py --reading runs/mine     # processor seconds of reading copies of that run, and nothing else
 
 Runs are trained in processes of their own, and watched in headless Chromium on the same machine.  The processor time of
 the board and of the browser is told beside the wall clock, which other work on the machine disturbs.
@@ -104,6 +105,32 @@ def opening(browser: Any, root: Path, count: int) -> dict[str, Any]:
     return found
 
 
+def reading(run: Path, count: int) -> dict[str, float]:
+    """Processor seconds, which other work on the machine does not change much: of the first look at so many runs, of
+    each later one, and of one run's figures.
+    """
+    from rollax.board.comparing import Readings, curves
+    from rollax.board.watching import Watch
+
+    def spent(work: Any) -> float:
+        began = time.process_time()
+        work()
+        return round(time.process_time() - began, 4)
+
+    with tempfile.TemporaryDirectory() as folder:
+        for index in range(count):
+            shutil.copytree(run, Path(folder) / f"run-{index}", ignore=shutil.ignore_patterns("checkpoints", "*.png"))
+        watch, readings = Watch(Path(folder)), Readings()
+        first = spent(lambda: watch.look(seconds=3_600))
+        assert len(watch.runs) == count
+        later = spent(lambda: [watch.look() for _ in range(10)]) / 10
+        chosen = dict(list(watch.runs.items())[:1])
+        curves(readings.all(chosen)[0], "returns")  # imports
+        fresh = {key: known._replace(version=2) for key, known in chosen.items()}
+        figures = spent(lambda: curves(readings.all(fresh)[0], "returns"))
+    return {"runs": count, "first look": first, "each later look": later, "figures of one changed run": figures}
+
+
 def delays(page: Any, metrics: Path, process: subprocess.Popen[str]) -> list[float]:
     """Seconds from each time that the table was written to the moment at which the page showed its last step."""
     page.evaluate(OBSERVER)
@@ -154,7 +181,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5, help="trainings of each kind, one after the other")
     parser.add_argument("--steps", type=int, default=1_000_000, help="environment steps of each")
     parser.add_argument("--runs", type=int, default=200, help="runs that are opened")
+    parser.add_argument("--reading", type=Path, help="a run folder: measure reading alone")
     options = parser.parse_args()
+    if options.reading:
+        print(json.dumps(reading(options.reading, options.runs)))
+        return
     with sync_playwright() as driver, tempfile.TemporaryDirectory() as folder:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         many, few = Path(folder) / "many", Path(folder) / "few"
