@@ -1,7 +1,7 @@
 """What the board costs: how long many runs take to open, how soon a new row is shown, how much a watched run is slowed.
 
     python benchmarks/board.py --turns 5
-    python benchmarks/board.py --reading runs/mine     # processor seconds of reading copies of that run, and nothing else
+    python benchmarks/board.py --reading runs/mine     # processor seconds of reading copies of that run
 
 Runs are trained in processes of their own, and watched in headless Chromium on the same machine.  The processor time of
 the board and of the browser is told beside the wall clock, which other work on the machine disturbs.
@@ -106,9 +106,7 @@ def opening(browser: Any, root: Path, count: int) -> dict[str, Any]:
 
 
 def reading(run: Path, count: int) -> dict[str, float]:
-    """Processor seconds, which other work on the machine does not change much: of the first look at so many runs, of
-    each later one, and of one run's figures.
-    """
+    """Processor seconds, which depend less on other work: of looks at so many runs, and of one run's figures."""
     from rollax.board.comparing import Readings, curves
     from rollax.board.watching import Watch
 
