@@ -28,6 +28,7 @@ FLOORS = [
     ["programs"],
     ["runs"],
     ["search", "reports", "tools"],
+    ["board"],
     ["commands"],
 ]
 TOP = {"types", "errors", "settings", "tracing", "__init__", "__main__"}
@@ -130,7 +131,9 @@ def test_the_wheel_works_outside_the_clone(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
         assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
-        assert {"rollax/reports/page.css", "rollax/reports/page.js", "rollax/py.typed"} <= set(archive.namelist())
+        pages = {f"rollax/board/{name}" for name in ("page.html", "board.css", "board.js", "list.js", "thinking.js")}
+        pages |= {"rollax/reports/page.css", "rollax/reports/page.js", "rollax/py.typed"}
+        assert pages <= set(archive.namelist())
     code = (
         "import rollax, sys; assert 'site' in rollax.__file__, rollax.__file__;"
         "e = rollax.make_experiment('dqn', preset='none', steps=400, warm_up_steps=100, capacity=800, num_envs=4,"

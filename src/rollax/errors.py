@@ -254,6 +254,8 @@ class Extra(NamedTuple):
 EXTRAS: dict[str, Extra] = {
     "ale_py": Extra("atari", "ale-py", " (GPL-2.0-only, games included)"),
     "gymnasium": Extra("atari", "Gymnasium"),
+    "starlette": Extra("board", "Starlette"),
+    "uvicorn": Extra("board", "Uvicorn"),
     "ray": Extra("ray", "Ray"),
     "optuna": Extra("tune", "Optuna"),
     "tensorboardX": Extra("log", "tensorboardX"),

@@ -22,6 +22,15 @@ Progress = tuple[Any, Memory]  # what learns, and the memory, from one gradient 
 OptimizerName = Literal["adam", "radam", "rmsprop"]
 
 
+class Opinion(NamedTuple):
+    """What an agent thinks of observations `[B, ...]`, as far as it can say, for people who watch it."""
+
+    scores: Array | None = None  # [B, A]: of the numbers below the greedy action has the largest
+    returns: Any = None  # a `ReturnDistribution` of all actions
+    policy: Any = None  # a `Distribution` over actions
+    value: Array | None = None  # [B]: the return that it expects
+
+
 class Agent(ABC):
     """An algorithm in one environment.  All methods are pure: what changes is in learner, memory and carry.
 
@@ -115,6 +124,10 @@ class Agent(ABC):
         An agent that has none returns None: it cannot be exported as ONNX, and there is nothing to compare in its view.
         """
         return None
+
+    def opinion(self, learner: Learner, carry: Carry, obs: Observation, fresh: Array) -> Opinion:
+        """What it thinks of these observations when it does not explore."""
+        return Opinion(scores=self.scores(learner, carry, obs, fresh))
 
 
 class AgentDecider(NamedTuple):

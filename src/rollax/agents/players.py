@@ -14,7 +14,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from rollax.agents.base import Agent, Learner, Memory, own_axes
+from rollax.agents.base import Agent, Learner, Memory, Opinion, own_axes
 from rollax.types import Array, Carry, Decision, EnvSpec, Key, Metrics, Observation, Params, Transition
 
 AgentMap = Literal["vmap", "map"]
@@ -42,6 +42,14 @@ class Players(Agent):
         self, learner: Learner, player: Any, carry: Carry, obs: Observation, fresh: Array, key: Key, *, explore: bool
     ) -> Decision:
         """What one player does, with observations `[B, ...]` of its own; `learner` may be `apart`."""
+
+    def opinion_as(self, learner: Learner, player: int, carry: Carry, obs: Observation, fresh: Array) -> Opinion:
+        """What one player thinks of observations `[B, ...]` of its own."""
+        return self.agent.opinion(self.learner_of(learner, player), carry, obs, fresh)
+
+    def learner_of(self, learner: Learner, player: int) -> Learner:
+        """The learner that one player acts by; by default that of all."""
+        return learner
 
     @property
     def hides_nans(self) -> bool:
@@ -123,6 +131,9 @@ class Independent(Players):
         if isinstance(player, int):
             return act(learner[player])
         return jax.lax.switch(player, [functools.partial(act, own) for own in learner])
+
+    def learner_of(self, learner: Learner, player: int) -> Learner:
+        return of_player(learner, player)
 
     def apart(self, learner: Learner) -> Learner:
         """Of a few players each apart, so that none is copied in each turn."""

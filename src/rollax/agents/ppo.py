@@ -20,6 +20,7 @@ from flax import struct
 from rollax.agents.base import (
     HIDING_OPTIMIZERS,
     Lessons,
+    Opinion,
     OptimizerName,
     Recipe,
     Stepwise,
@@ -281,6 +282,11 @@ class PPO(Stepwise):
         """The logarithms of the policy; None where actions are not numbered."""
         policy = self.look(learner.params, carry, obs, fresh)[0]
         return policy.log_probs if isinstance(policy, MaskedCategorical) else None
+
+    def opinion(self, learner: PPOLearner, carry: Carry, obs: Observation, fresh: Array) -> Opinion:
+        """The policy, and the critic's value."""
+        policy, value, _ = self.look(learner.params, carry, obs, fresh)
+        return Opinion(policy=policy, value=value)
 
     def interrupt(self, memory: Any, obs: Observation) -> Any:
         return self.rewards.interrupt(memory)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from rollax.agents.base import (
     HIDING_OPTIMIZERS,
     Descent,
+    Opinion,
     Stepwise,
     apply_gradients,
     batch_size,
@@ -154,6 +155,10 @@ class QLearner(Stepwise):
     def scores(self, learner: Any, carry: Carry, obs: Observation, fresh: Array) -> Array:
         """The mean network's values."""
         return self.look(learner.params, carry, obs, fresh)[1](None, None).mean()
+
+    def opinion(self, learner: Any, carry: Carry, obs: Observation, fresh: Array) -> Opinion:
+        """The mean network's returns."""
+        return Opinion(returns=self.look(learner.params, carry, obs, fresh)[1](None, None))
 
 
 def keys_of_a_pass(noise: Key | None, levels: Key | None) -> dict[str, Key] | None:

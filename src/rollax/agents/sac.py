@@ -19,6 +19,7 @@ from flax import struct
 
 from rollax.agents.base import (
     HIDING_OPTIMIZERS,
+    Opinion,
     OptimizerName,
     Recipe,
     apply_gradients,
@@ -191,6 +192,13 @@ class SAC(Replaying):
         """The policy in view of features `[B, ...]`."""
         said = cast(Array, self.actor.apply(actor, features))
         return cast(SquashedNormal, self.head.distribution(said, None))
+
+    def opinion(self, learner: SACLearner, carry: Carry, obs: Observation, fresh: Array) -> Opinion:
+        """The policy, and what the most careful critic says of its mode."""
+        policy = self.policy(learner.params.actor, obs.features)
+        return Opinion(
+            policy=policy, value=self.values(learner.params.critics, obs.features, policy.mode()).min(axis=0)
+        )
 
     def values(self, critics: Params, features: Any, action: Array) -> Array:
         """What each critic says, `[critics, B]`."""

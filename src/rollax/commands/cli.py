@@ -46,6 +46,7 @@ COMMANDS: dict[str, Command] = {
     "report": Command(
         "DIR...", "all about runs in one HTML file: curves, scores, tables, films", "report.report_command"
     ),
+    "board": Command("[DIR]", "runs live in the browser, and their agents step by step", "board.board_command"),
     "export": Command("DIR", "write a trained policy as files that run without rollax", "report.export_command"),
     "watch": Command("DIR", "see a trained agent play, in the terminal and as a film", "playing.watch_command"),
     "play": Command("NAME", "play an environment yourself", "playing.play_command"),

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from rollax.errors import CheckpointError, ConfigError
+from rollax.errors import CheckpointError, ConfigError, RollaxError
 from rollax.runs.files import sweep
 from rollax.runs.folder import RunFolder
-from rollax.runs.reader import kind_of
+from rollax.runs.reader import kind_of, read_text
+
+HOLDER = re.compile(r"process ([0-9]{1,10})(?: on (.+))?")
+CLOCK_SECONDS = 10.0  # by which the start of a process and the time of a file may disagree
 
 OWN_FILES = (
     "config.json", "metrics.csv", "evaluations.csv", "summary.json", "hashes.json", "log.jsonl", "wandb-id.txt",
@@ -53,7 +61,7 @@ class Lock:
                     f"run_dir={self.folder.path} is in use by {holder}; wait for it or name another"
                 ) from error
         os.ftruncate(file, 0)
-        os.pwrite(file, f"process {os.getpid()}".encode(), 0)
+        os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         sweep(self.folder.path, OWN_FILES)
         return self
 
@@ -66,3 +74,36 @@ class Lock:
         """Gives up what was opened so far."""
         while self.handles:
             os.close(self.handles.pop())
+
+
+def is_held(folder: RunFolder) -> bool | None:
+    """Whether the process that has written itself into a folder's lock still runs; None for one on another machine.
+
+    Nothing is locked, so that a run which begins meanwhile is not in the way of who asks.
+    """
+    try:
+        holder = HOLDER.fullmatch(read_text(folder.lock, most=300).strip())
+        if holder is None:
+            return False
+        if holder[2] not in (None, socket.gethostname()):
+            return None
+        return has_run_since(int(holder[1]), os.lstat(folder.lock).st_mtime)
+    except (RollaxError, OSError):
+        return False
+
+
+def has_run_since(process: int, moment: float) -> bool:
+    """Whether the process of that number runs and began before that moment: numbers are given again."""
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        pass
+    except (OSError, OverflowError):
+        return False
+    with suppress(OSError, ValueError, IndexError):  # where the system has no such files, its word is taken
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        if fields[0] in "ZX":  # it has ended, and nobody has asked how
+            return False
+        running = float(Path("/proc/uptime").read_text().split()[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return time.time() - running < moment + CLOCK_SECONDS
+    return True

@@ -18,6 +18,7 @@ from rollax.envs.protocol import Envs, play_envs
 from rollax.errors import CheckpointError, ConfigError, Interrupted, NewerFormatError, Preempted, warn
 from rollax.experiment.experiment import Experiment, population, with_values
 from rollax.experiment.tree import leaves
+from rollax.programs.compiling import NONE, compiler_options
 from rollax.programs.plan import Plan, make_plan
 from rollax.programs.streams import play_keys
 from rollax.runs.folder import RunFolder
@@ -124,7 +125,7 @@ class Result:
         except NewerFormatError:
             raise
         except CheckpointError as error:
-            warn(f"{error}; what it said is left out")
+            self.tell(f"{error}; what it said is left out")
             tables = [self.folder.read_table(path)[0] for path in (self.folder.evaluations, self.folder.metrics)]
             return bare_summary(members, *tables)
         return summary
@@ -133,6 +134,10 @@ class Result:
     def folder(self) -> RunFolder:
         """Its files."""
         return RunFolder(self.run_dir)
+
+    def tell(self, line: str) -> None:
+        """Says what is wrong with the folder, where what is left of it can be shown."""
+        warn(line)
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -151,7 +156,7 @@ class Result:
         if problem and not rows:
             raise CheckpointError(problem)
         if problem:
-            warn(f"{problem}; the others are left out")
+            self.tell(f"{problem}; the others are left out")
         return in_columns(rows, len(population(self.description)))
 
     @cached_property
@@ -159,7 +164,7 @@ class Result:
         """The columns of evaluations.csv, likewise."""
         rows, problem = self.folder.read_table(self.folder.evaluations)
         if problem:
-            warn(f"{problem}; the others are left out")
+            self.tell(f"{problem}; the others are left out")
         return in_columns(rows, len(population(self.description)))
 
     def policy(self, member: int = 0, *, best: bool = False) -> Policy:
@@ -241,7 +246,8 @@ def policy_of(plan: Plan, params: Params, member: int) -> Policy:
     agent = plan.program.agent
     hparams = jax.tree.map(lambda leaf: leaf[member], plan.hparams)
     # Compiled, so that the memory that comes with a new learner is never allocated.
-    learner = jax.jit(lambda key: agent.init(key, hparams)[0])(plan.keys[member])
+    once = compiler_options(NONE)
+    learner = jax.jit(lambda key: agent.init(key, hparams)[0], compiler_options=once)(plan.keys[member])
     return Policy(agent, agent.with_weights(learner, params), plan.program.task)
 
 
