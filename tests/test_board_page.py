@@ -11,7 +11,6 @@ import pytest
 from board_tools import board
 from process_tools import HANGING, launch
 from test_board import run, runs  # noqa: F401 - fixtures
-from test_reporting import browser  # noqa: F401 - a fixture
 
 from rollax.runs.folder import RunFolder
 
@@ -20,7 +19,7 @@ TABS = ("curves", "evaluation", "settings", "machine", "films", "console", "agen
 
 
 @pytest.fixture
-def open_board(browser):  # noqa: F811
+def open_board(browser):
     """Opens the page of a folder's board; nothing may be fetched from elsewhere, and nothing complained of."""
 
     @contextmanager

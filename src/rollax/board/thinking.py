@@ -16,6 +16,7 @@ import numpy as np
 
 from rollax.agents.base import Opinion
 from rollax.board.game import NOBODY, Game, Moment, Player, game_of, is_numbered
+from rollax.envs.pictures import names_and_keys
 from rollax.errors import ConfigError
 from rollax.experiment.looking import modules_in
 from rollax.reports.playing import action_keys
@@ -28,11 +29,6 @@ from rollax.settings import COUNT_OR_NONE
 
 MOST_GAMES = 4  # that are kept; the one that was played least lately is given up for another
 MOST_SPREADS = 8  # distributions that are shown at once: those of the best actions
-NUMBER_NAMES = {
-    "CartPole-v1": ("left", "right"),
-    "MountainCar-v0": ("left", "stay", "right"),
-    "Acrobot-v1": ("left", "none", "right"),
-}
 # Environments that a person may play, with what their pictures show.
 PLAYABLE = {
     "CartPole-v1": ("Keep the pole upright and the cart between the red marks. Every step is worth 1.",),
@@ -173,13 +169,13 @@ def names_of(player: Player) -> tuple[str, ...]:
         return ()
     task = player.policy.task
     count = task.num_actions
-    own = NUMBER_NAMES.get(player.name) or getattr(getattr(task, "env", None), "action_names", ())
-    return tuple(own[:count]) if len(own) >= count else tuple(f"action {index}" for index in range(count))
+    names, _ = names_and_keys(task)
+    return tuple(names[:count]) if len(names) >= count else tuple(f"action {index}" for index in range(count))
 
 
 def keys_of(player: Player) -> str:
     """A key for each action."""
-    return "ad" if player.name == "CartPole-v1" else action_keys(player.policy.task)[0]
+    return action_keys(player.policy.task)[1]
 
 
 def thought_of(opinion: Opinion, names: Sequence[str], legal: np.ndarray | None, action: Any) -> dict[str, Any]:
