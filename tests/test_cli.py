@@ -129,7 +129,7 @@ def test_every_flag_of_a_run_is_explained():
     for name in ("train", "inspect"):
         shown = " ".join(command(name, "double", "--help-all").stdout.split())
         for flag, text in (
-            ("--device {auto,cpu,gpu,tpu}", "What computes"),
+            ("--device {auto,cpu,gpu,tpu}", "The device to compute on"),
             *RUN_FLAGS[name],
         ):
             assert text in shown[shown.index(flag) :][:300], flag

@@ -194,6 +194,6 @@ def test_what_does_not_fit_is_refused_with_the_fix():
     assert EpochReplay().problems(spec()) == []
     assert [line.split(";")[0].split(":")[0] for line in EpochReplay(capacity=5).problems(wide)] == [
         "replay=epoch keeps the episodes of one environment",
-        "replay=epoch wants whole episodes",
+        "replay=epoch needs whole episodes",
         "capacity=5 does not hold an episode and its gap",
     ]

@@ -443,7 +443,7 @@ def test_the_last_action_and_reward_do_not_leak_over_an_episode():
     assert bool(step.terminated)
     assert not np.any(step.obs.features["last_action"])
     assert float(step.obs.features["last_reward"][0]) == 0
-    with pytest.raises(ConfigError, match="observe_last=True is for one player"):
+    with pytest.raises(ConfigError, match="observe_last=True is for environments with one player"):
         registry.make("TreasureHunt-v0", view=ViewConfig(observe_last=True))
     with pytest.raises(ConfigError, match="is for environments in JAX"):
         registry.make("gymnasium:CartPole-v1", view=ViewConfig(observe_last=True))

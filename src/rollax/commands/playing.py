@@ -20,7 +20,7 @@ SEED = Limit(0, 2**32 - 1)
 @dataclass(frozen=True)
 class Eval(Trusting):
     run_dir: Annotated[str, tyro.conf.Positional] = setting(
-        help="The folder of the run or of an exported policy, or zoo:NAME."
+        help="The folder of a run or of an exported policy, or zoo:NAME of a trained policy."
     )
     episodes: int = setting(100, "Number of episodes of each member.", limit=COUNT)
     epsilon: float | None = setting(
@@ -66,7 +66,9 @@ def eval_command(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class Watch(Trusting):
-    run_dir: Annotated[str, tyro.conf.Positional] = setting(help="The folder of the run, or zoo:NAME.")
+    run_dir: Annotated[str, tyro.conf.Positional] = setting(
+        help="The folder of a run, or zoo:NAME of a trained policy."
+    )
     member: int = setting(0, "The member whose agent plays.", limit=COUNT_OR_NONE)
     best: bool = setting(False, "Play the weights of the best evaluation instead of the last.")
     seed: int = setting(0, "Random seed of the episode; the same seed plays the same one.", limit=COUNT_OR_NONE)

@@ -184,7 +184,7 @@ class Experiment:
         resumable=True,
     )
     init_from: str = setting(
-        "", "A run folder whose best weights every member starts from, or zoo:NAME.", group="experiment", rare=True
+        "", "A run folder, or zoo:NAME, whose best weights every member starts from.", group="experiment", rare=True
     )
     world: Any = setting(registry.FixedWorld(), group="environment")
     view: ViewConfig = setting(ViewConfig(), group="environment")

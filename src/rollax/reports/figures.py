@@ -183,7 +183,8 @@ def profiles(groups: Sequence[Group], env: str | None) -> Chart | None:
     everything = np.concatenate([one for scores in found.values() for one in scores])
     scale = Scale(0.0, 1.0) if env is None else scale_of(env)
     known = [scale.random, scale.good] if scale else []
-    low, high = min(*everything, *known), max(*everything, *known)
+    ends = [*everything, *known]
+    low, high = min(ends), max(ends)
     if low == high:
         return None
     points = np.linspace(low, high + 0.02 * (high - low), PROFILE_POINTS)
