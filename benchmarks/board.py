@@ -148,7 +148,7 @@ def delays(page: Any, metrics: Path, process: subprocess.Popen[str]) -> list[flo
     return found
 
 
-def turn(browser: Any, root: Path, steps: int, *, watched: bool) -> dict[str, Any]:
+def turn(browser: Any, root: Path, steps: int, *, watched: bool, timed: bool = False) -> dict[str, Any]:
     """One training: the seconds in its programs, and what the board and the browser took meanwhile."""
     folder = root / f"run-{time.time_ns()}"
     if not watched:
@@ -165,7 +165,9 @@ def turn(browser: Any, root: Path, steps: int, *, watched: bool) -> dict[str, An
         page.get_by_label("Filter the runs").fill(folder.name)
         watchers = [server, *(one for one in psutil.Process().children() if "node" in one.name())]
         before, began = [processor_seconds(one) for one in watchers], time.perf_counter()
-        found = delays(page, folder / "metrics.csv", process)
+        found = delays(page, folder / "metrics.csv", process) if timed else []
+        while process.poll() is None:
+            page.wait_for_timeout(1_000)  # what looks closer would take time itself
         spent = time.perf_counter() - began
         used = [processor_seconds(one) - start for one, start in zip(watchers, before, strict=True)]
         page.close()
@@ -193,6 +195,8 @@ def main() -> None:
             json.dumps({"machine load": os.getloadavg(), "opening": opening(browser, many, options.runs)}), flush=True
         )
         turn(browser, few, options.steps, watched=False)  # compiles
+        waited = sorted(turn(browser, few, options.steps, watched=True, timed=True)["delays"])
+        print(f"delay of {len(waited)} rows: median {statistics.median(waited):.2f} s, longest {waited[-1]:.2f} s")
         results: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
         for number in range(options.turns):
             for watched in (False, True) if number % 2 else (True, False):
@@ -200,13 +204,11 @@ def main() -> None:
                 results[watched].append(result)
                 print(json.dumps({"watched": watched, "load": os.getloadavg()[0]} | result), flush=True)
         alone, together = ([one["seconds"] for one in results[watched]] for watched in (False, True))
-        waited = sorted(delay for one in results[True] for delay in one["delays"])
         print(
             f"seconds of training, median of {options.turns}: alone {statistics.median(alone):.2f}, "
             f"watched {statistics.median(together):.2f} "
             f"({100 * statistics.median(together) / statistics.median(alone) - 100:+.1f} %)"
         )
-        print(f"delay of {len(waited)} rows: median {statistics.median(waited):.2f} s, longest {waited[-1]:.2f} s")
         browser.close()
 
 

@@ -116,8 +116,8 @@ def test_runs_are_ticked_grouped_and_compared(open_board, runs):  # noqa: F811
         page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] / 2, steps=4)
         page.mouse.up()
         assert ticks.all_text_contents() != before
-        page.get_by_label("Show", exact=True).select_option("loss")
-        page.get_by_text("loss", exact=True).first.wait_for()
+        page.select_option("#figure", "loss")
+        until(page, "document.querySelector('#cards figcaption').innerText === 'loss'")
         page.click("#tab-evaluation")
         page.locator("#evaluation").get_by_role("heading", name="Evaluation").wait_for()
         page.click("#tab-settings")

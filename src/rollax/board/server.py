@@ -273,6 +273,7 @@ def listening(port: int) -> socket.socket:
     place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         place.bind((HOST, port))
+        place.listen()  # who comes before the server is ready waits for it
     except OSError as error:
         place.close()
         raise ConfigError(f"port={port} is not free ({error.strerror}); name another, or 0 for any") from error
