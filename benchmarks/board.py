@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def rollax(*words: Any) -> list[str]:
 
 
 @contextmanager
-def board(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
+def board(folder: Path) -> Generator[tuple[str, psutil.Process]]:
     """A board's address and its process, niced as it nices itself."""
     process = subprocess.Popen(rollax("board", folder, "--port", 0), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

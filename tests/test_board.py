@@ -20,7 +20,7 @@ from cases import THOROUGH
 from probes import Masked
 
 import rollax
-from rollax.board.game import NOBODY, Player, game_of
+from rollax.board.game import NOBODY, InsideGame, Player, game_of
 from rollax.board.rows import row_of
 from rollax.board.thinking import Games, checked, plain
 from rollax.board.watching import Watch
@@ -426,7 +426,7 @@ def test_the_same_seed_is_the_episode_that_watch_films(run):
         *_, ending = episode(policy.task, player_of(policy, seed), seed, 500)
         assert isinstance(ending, Ending)
         endings.append((ending.total, ending.steps))
-    own: Any = game_of(Player(policy, "CartPole-v1"))
+    own = InsideGame(Player(policy, "CartPole-v1"))
     for seed, (total, steps) in zip((0, 5), endings, strict=True):
         moment = own.begin(seed)
         while not moment.over:
@@ -438,7 +438,7 @@ def test_the_same_seed_is_the_episode_that_watch_films(run):
 
 def test_bars_are_the_agents_own_values(run):
     player = Player(rollax.load(run), "CartPole-v1")
-    own: Any = game_of(player)
+    own = InsideGame(player)
     moment = own.begin(3)
     told = plain("a", player, moment)["players"][0]
     policy = player.policy
@@ -505,7 +505,7 @@ def test_numbers_are_shown_as_what_they_are():
 @pytest.mark.parametrize("timing", ["simultaneous", *(["sequential"] if THOROUGH else [])])
 def test_a_person_plays_one_of_several_players(timing):
     player = untrained("double", "TreasureHunt-v0", agents=2, obs_timing=timing, height=6, width=6, stream_hidden=8)
-    own: Any = game_of(player)
+    own = InsideGame(player)
     told = plain("a", player, own.begin(0))
     assert [len(one["bars"]) for one in told["players"]] == [4, 4]
     assert told["keys"] == ["w", "s", "a", "d"]
