@@ -27,7 +27,7 @@ const shownPlayer = () => moment.players[Math.min(+byId("player").value || 0, mo
 const mine = () => byId("mine").checked && !byId("mine-label").hidden;
 
 const chart = (id, name, xlabel, lines) => {
-  const figure = { id, name, env: "", title: name, xlabel, ylabel: name, level: null, lines };
+  const figure = { id, name, env: "", title: name, xlabel, ylabel: name, level: null, bounds: [null, null], lines };
   if (!charts[id]) {
     charts[id] = new Chart(byId(id), figure);
     charts[id].size.height = 210;
