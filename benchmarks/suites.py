@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -26,15 +26,48 @@ from rollax.envs.protocol import play_envs, reset_envs
 from rollax.envs.random_play import RandomPlay
 
 EPISODES = 100
-COMMON = "--preset none --num-envs 32 --rollout-length 64 --minibatches 8 --learning-rate 1e-3 --learning-rate-end 0"
-# The environment, steps of each seed, and what else its task asks for.
+COMMON: dict[str, Any] = {
+    "preset": "none",
+    "num-envs": 32,
+    "rollout-length": 64,
+    "minibatches": 8,
+    "learning-rate": 1e-3,
+    "learning-rate-end": 0,
+}
+
+
+class Task(NamedTuple):
+    """An environment, steps of each seed, and what it asks for beside or in place of what is common."""
+
+    env: str
+    steps: int
+    own: dict[str, Any]
+
+    @property
+    def words(self) -> list[str]:
+        """Of the command that trains in it."""
+        settings = COMMON | self.own | {"steps": self.steps, "learning-rate-steps": self.steps}
+        return [self.env, *(word for name, value in settings.items() for word in (f"--{name}", *str(value).split()))]
+
+
+BOARD = {"rewards": "normalized", "hidden": 128}
+# Octax, Craftax and Brax are for a GPU, which steps many environments in the time of one.
 TASKS = {
-    "jumanji": ("jumanji:Game2048-v1", 1_001_472, "--rewards normalized --hidden 128"),
-    "pgx": ("pgx:2048", 1_001_472, "--rewards normalized --hidden 128"),
-    "xminigrid": ("xminigrid:MiniGrid-Empty-8x8", 501_760, ""),
-    "navix": ("navix:Navix-DoorKey-5x5-v0", 501_760, ""),
-    "octax": ("octax:brix", 100_352, "--hidden 128"),
-    "brax": ("brax:ant", 501_760, "--observations normalized --hidden 128 128"),
+    "jumanji": Task("jumanji:Game2048-v1", 1_001_472, BOARD),
+    "pgx": Task("pgx:2048", 1_001_472, BOARD),
+    "xminigrid": Task("xminigrid:MiniGrid-Empty-8x8", 501_760, {}),
+    "navix": Task("navix:Navix-DoorKey-5x5-v0", 501_760, {}),
+    "octax": Task("octax:brix", 1_048_576, {"num-envs": 256, "hidden": 128}),
+    "craftax": Task(
+        "craftax:Craftax-Symbolic-v1",
+        983_040,
+        {"num-envs": 512, "hidden": 512, "learning-rate": 5e-4, "max-episode-steps": 3_000},
+    ),
+    "brax": Task(
+        "brax:ant",
+        2_007_040,
+        {"num-envs": 1_024, "rollout-length": 20, "observations": "normalized", "hidden": "128 128"},
+    ),
 }
 
 
@@ -74,9 +107,10 @@ def main() -> int:
     out, short = Path(options.out or tempfile.mkdtemp()), []
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}", flush=True)
     for suite in options.suites:
-        env, steps, own = TASKS[suite]
+        task = TASKS[suite]
+        env, steps = task.env, task.steps
         began, folder = time.perf_counter(), out / suite
-        words = f"train ppo --env {env} --steps {steps} --learning-rate-steps {steps} {COMMON} {own}".split()
+        words = ["train", "ppo", "--env", *task.words]
         more = ["--seeds", str(options.seeds), "--eval-steps", str(steps), "--quiet", "--run-dir", str(folder)]
         subprocess.run([sys.executable, "-m", "rollax", *words, *more], check=True)
         seconds, result = time.perf_counter() - began, rollax.Result(folder)
