@@ -60,7 +60,7 @@ TASKS = {
     "octax": Task("octax:brix", 1_048_576, {"num-envs": 256, "hidden": 128}),
     "craftax": Task(
         "craftax:Craftax-Symbolic-v1",
-        983_040,
+        655_360,
         {"num-envs": 512, "hidden": 512, "learning-rate": 5e-4, "max-episode-steps": 3_000},
     ),
     "brax": Task(

@@ -170,11 +170,19 @@ def inner_bytes(equation: Any) -> int:
 def carried_into(equation: Any, body: Any) -> list[Any]:
     """The arguments of a loop's body that the loop carries from one pass to the next; of no loop, none."""
     if equation.primitive.name == "scan":
-        first = equation.params["num_consts"]
-        return body.invars[first : first + equation.params["num_carry"]]
+        first, count = scan_counts(equation)
+        return body.invars[first : first + count]
     if equation.primitive.name == "while" and len(body.outvars) == len(equation.outvars):
         return body.invars[equation.params["body_nconsts"] :]
     return []
+
+
+def scan_counts(equation: Any) -> tuple[int, int]:
+    """How many arguments of a scan are constants, and how many are carried; JAX 0.11 says it in another way."""
+    if "ft_in" in equation.params:
+        constants, carried, _ = equation.params["ft_in"].unpack()
+        return len(constants), len(carried)
+    return equation.params["num_consts"], equation.params["num_carry"]
 
 
 def is_jaxpr(leaf: Any) -> bool:
@@ -186,7 +194,7 @@ def carried_by(equation: Any, name: str, known: Any) -> dict[int, Any]:
     if name in IN_PLACE:
         return {0: known(equation.invars[0])}
     if name == "scan":
-        first, count = equation.params["num_consts"], equation.params["num_carry"]
+        first, count = scan_counts(equation)
     elif name == "while":
         first = equation.params["cond_nconsts"] + equation.params["body_nconsts"]
         count = len(equation.outvars)
