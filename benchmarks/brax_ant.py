@@ -93,7 +93,7 @@ def rollax_side(steps: int, seeds: int, backend: str, small: bool, folder: Path)
             env="brax:ant",
             backend=backend,
             steps=steps,
-            first_seed=seed,
+            seed=seed,
             eval_episodes=EPISODES,
             eval_steps=steps // (2 if small else 4),
             **({"preset": "ppo/brax:ant"} if not small else {"preset": "none", "num_envs": 64, "rollout_length": 16}),
