@@ -95,7 +95,7 @@ def rollax_side(steps: int, seeds: int, backend: str, small: bool, folder: Path)
             steps=steps,
             seed=seed,
             eval_episodes=EPISODES,
-            eval_steps=steps // (2 if small else 4),
+            eval_steps=steps // 2,
             **({"preset": "ppo/brax:ant"} if not small else {"preset": "none", "num_envs": 64, "rollout_length": 16}),
         )
         result = rollax.train(experiment, folder / str(seed), quiet=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rollax.errors import ConfigError, did_you_mean
-from rollax.experiment.presets import atari, classic_control, hackmatrix, memory, minatar, treasurehunt
+from rollax.experiment.presets import atari, brax, classic_control, hackmatrix, memory, minatar, treasurehunt
 from rollax.experiment.presets.preset import Preset, Values
 from rollax.settings import check_text
 
-FAMILIES = (classic_control, memory, minatar, hackmatrix, treasurehunt, atari)
+FAMILIES = (classic_control, memory, minatar, hackmatrix, treasurehunt, atari, brax)
 # By `agent/environment`, or by the agent alone for wherever it has no other.
 PRESETS: dict[str, Preset] = {name: preset for family in FAMILIES for name, preset in family.PRESETS.items()}
 # What an environment asks of every agent that has the field: pictures, and the range of its discounted returns.  The
