@@ -1,6 +1,6 @@
 """`sac` on gymnasium:HalfCheetah-v5 beside Stable-Baselines3's SAC: steps/s and greedy returns, seed by seed in turns.
 
-    python benchmarks/half_cheetah.py [--steps 100_000] [--seeds 3] [--hidden 256 256] [--batch 256]
+    python benchmarks/half_cheetah.py [--steps 100_000] [--seeds 0 1 2] [--sides rollax sb3]
 
 Both sides have the same networks, batch, learning rate, discount, target rate and replay, one environment, and a
 gradient step after every step of it.  Steps/s are those of training after the first thousand steps, which are random
@@ -82,23 +82,23 @@ def ours(work: Work, seed: int, folder: Path) -> tuple[float, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100_000)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--hidden", type=int, nargs="+", default=[256, 256])
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--sides", nargs="+", choices=("rollax", "sb3"), default=["rollax", "sb3"])
     options = parser.parse_args()
     work = Work(options.steps, options.hidden, options.batch)
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}; {ENV}, {work.steps:,} steps, {work.hidden}")
-    ratios = []
+    speeds: dict[str, list[float]] = {side: [] for side in options.sides}
     with tempfile.TemporaryDirectory() as folder:
-        for seed in range(options.seeds):
-            speed, score = ours(work, seed, Path(folder) / str(seed))
-            other_speed, other_score = theirs(work, seed)
-            ratios.append(speed / other_speed)
-            print(
-                f"seed {seed}: rollax {speed:,.0f} steps/s, return {score:,.0f}; Stable-Baselines3 {other_speed:,.0f} "
-                f"steps/s, return {other_score:,.0f}; {ratios[-1]:.2f} times as fast",
-                flush=True,
-            )
+        for seed in options.seeds:
+            for side in options.sides:
+                speed, score = ours(work, seed, Path(folder) / str(seed)) if side == "rollax" else theirs(work, seed)
+                speeds[side].append(speed)
+                print(f"seed {seed}: {side} {speed:,.0f} steps/s, return {score:,.0f}", flush=True)
+    if len(speeds) < 2:
+        return 0
+    ratios = [our / other for our, other in zip(speeds["rollax"], speeds["sb3"], strict=True)]
     print(f"{statistics.median(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f})")
     return int(statistics.median(ratios) < 1.3)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollax.experiment.presets.preset import Preset, Values, falling_rate, rollouts
+from rollax.experiment.presets.preset import H200, Preset, Values, falling_rate, rollouts
 
 # A GPU steps thousands of bodies in the time of one, and what short rollouts teach is fresh.
 ANT: Values = {
@@ -17,5 +17,5 @@ ANT: Values = {
     "max_grad_norm": 1.0,
     "initial_deviation": 0.6,
 }
-PRESETS: dict[str, Preset] = {"ppo/brax:ant": Preset(ANT)}
+PRESETS: dict[str, Preset] = {"ppo/brax:ant": Preset(ANT, "4,456 to 10,569 on three seeds, backend spring", H200)}
 ENVIRONMENTS: dict[str, Values] = {}
