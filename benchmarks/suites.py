@@ -54,7 +54,7 @@ BOARD = {"rewards": "normalized", "hidden": 128}
 # Octax, Craftax and Brax are for a GPU, which steps many environments in the time of one.
 TASKS = {
     "jumanji": Task("jumanji:Game2048-v1", 1_001_472, BOARD),
-    "pgx": Task("pgx:2048", 1_001_472, BOARD),
+    "pgx": Task("pgx:2048", 1_001_472, BOARD | {"torso": "mlp", "shared": ""}),
     "xminigrid": Task("xminigrid:MiniGrid-Empty-8x8", 501_760, {}),
     "navix": Task("navix:Navix-DoorKey-5x5-v0", 501_760, {}),
     "octax": Task("octax:brix", 1_048_576, {"num-envs": 256, "hidden": 128}),
