@@ -51,12 +51,14 @@ class Task(NamedTuple):
 
 
 BOARD = {"rewards": "normalized", "hidden": 128}
+# Convolutions over small boards of many flags take a CPU four times as long as dense layers do.
+FLAGS = {"torso": "mlp", "shared": ""}
 # Octax, Craftax and Brax are for a GPU, which steps many environments in the time of one.
 TASKS = {
     "jumanji": Task("jumanji:Game2048-v1", 1_001_472, BOARD),
-    "pgx": Task("pgx:2048", 1_001_472, BOARD | {"torso": "mlp", "shared": ""}),
-    "xminigrid": Task("xminigrid:MiniGrid-Empty-8x8", 501_760, {}),
-    "navix": Task("navix:Navix-DoorKey-5x5-v0", 501_760, {}),
+    "pgx": Task("pgx:2048", 1_001_472, BOARD | FLAGS),
+    "xminigrid": Task("xminigrid:MiniGrid-Empty-8x8", 501_760, FLAGS),
+    "navix": Task("navix:Navix-DoorKey-5x5-v0", 501_760, FLAGS),
     "octax": Task("octax:brix", 1_048_576, {"num-envs": 256, "hidden": 128}),
     "craftax": Task(
         "craftax:Craftax-Symbolic-v1",
