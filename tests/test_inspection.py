@@ -13,6 +13,7 @@ import pytest
 
 import rollax
 from rollax.commands.cli import run_command
+from rollax.programs import foresight
 from rollax.programs.plan import make_plan
 from rollax.programs.program import nbytes
 from rollax.tools.inspection import memory, profiling, programs, showing
@@ -172,6 +173,18 @@ def test_a_plan_is_right_to_fifteen_percent(agent, changes):
     estimated = needs["state_bytes"] + needs["temporary_bytes"]
     assert estimated == pytest.approx(needs["measured_bytes"], rel=0.15)
     assert needs["measured_bytes"] - needs["measured_temporary_bytes"] == needs["state_bytes"]
+
+
+def test_what_a_scan_carries_is_known():
+    """However this version of JAX says it."""
+
+    def weighted(weights, total, rows):
+        return jax.lax.scan(lambda total, row: (total + row @ weights, total), total, rows)
+
+    traced = jax.make_jaxpr(weighted)(jnp.ones(2), 0.0, jnp.ones((4, 2)))
+    (scan,) = [equation for equation in traced.jaxpr.eqns if equation.primitive.name == "scan"]
+    assert foresight.scan_counts(scan) == (1, 1)
+    assert [value.aval.shape for value in foresight.carried_into(scan, scan.params["jaxpr"].jaxpr)] == [()]
 
 
 def test_drivers_are_found_by_doubling(capsys):
