@@ -55,8 +55,12 @@ def brax_side(steps: int, seeds: int, backend: str, small: bool) -> Outcome:
     from brax.training.agents.ppo import train as ppo
 
     if jax.local_device_count() == 1:  # Brax 0.14.2 still calls it, and jax 0.11 has it no longer
-        jax.device_put_replicated = lambda tree, devices: jax.tree.map(lambda x: jnp.asarray(x)[None], tree)
-    settings = BRAX | ({"num_envs": 64, "batch_size": 64, "num_minibatches": 4} if small else {})
+
+        def replicated(tree: Any, devices: Any) -> Any:
+            return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)
+
+        setattr(jax, "device_put_replicated", replicated)  # noqa: B010
+    settings: dict[str, Any] = BRAX | ({"num_envs": 64, "batch_size": 64, "num_minibatches": 4} if small else {})
     outcome = Outcome([], [], [])
     for seed in range(seeds):
         speeds, returns, began = [], [], time.perf_counter()
@@ -86,6 +90,8 @@ def brax_side(steps: int, seeds: int, backend: str, small: bool) -> Outcome:
 
 def rollax_side(steps: int, seeds: int, backend: str, small: bool, folder: Path) -> Outcome:
     outcome = Outcome([], [], [])
+    smallest: dict[str, Any] = {"preset": "none", "num_envs": 64, "rollout_length": 16}
+    settings: dict[str, Any] = smallest if small else {"preset": "ppo/brax:ant"}
     for seed in range(seeds):
         began = time.perf_counter()
         experiment = rollax.make_experiment(
@@ -96,7 +102,7 @@ def rollax_side(steps: int, seeds: int, backend: str, small: bool, folder: Path)
             seed=seed,
             eval_episodes=EPISODES,
             eval_steps=steps // 2,
-            **({"preset": "ppo/brax:ant"} if not small else {"preset": "none", "num_envs": 64, "rollout_length": 16}),
+            **settings,
         )
         result = rollax.train(experiment, folder / str(seed), quiet=True)
         returns = result.evaluations["return_mean"][0]
