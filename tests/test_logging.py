@@ -90,6 +90,37 @@ def test_a_logger_that_fails_is_said_once_and_the_run_goes_on(plain, tmp_path, c
     assert len(calls) == 1
 
 
+def test_a_function_of_ones_own_may_end_a_run(plain, tmp_path):
+    asked = []
+
+    def at_first_evaluation(kind, rows):
+        asked.append((kind, rows[-1]["step"]))
+        return rollax.STOP if kind == "eval" else None
+
+    folder = tmp_path / "run"
+    stopped = rollax.train(small(), folder, quiet=True, on_rows=at_first_evaluation)
+    assert stopped.exit_code == 0
+    assert asked[-1] == ("eval", 600)
+    summary = stopped.summary
+    assert (summary["status"], summary["total_steps"]) == ("stopped", 600)
+    assert summary["reason"] == "on_rows returned rollax.STOP at step 600"
+    assert stopped.curves["step"].max() == 600
+    assert stopped.policy() is not None  # a checkpoint was written
+    resumed = rollax.resume(folder, quiet=True)
+    assert resumed.summary["status"] == "finished"
+    assert "reason" not in resumed.summary
+    assert hashes(resumed) == hashes(plain)
+
+
+def test_only_stop_ends_a_run(tmp_path):
+    loggers = Loggers([], RunFolder(tmp_path), {}, 0, lambda kind, rows: kind == "train" or rollax.STOP)
+    loggers.add("train", [{"step": 100, "member": 0}])
+    assert not loggers.asked_to_stop
+    loggers.add("eval", [{"step": 100, "member": 0}])
+    assert loggers.asked_to_stop
+    assert repr(rollax.STOP) == "rollax.STOP"
+
+
 def test_json_lines_after_a_resume_hold_each_row_once(tmp_path):
     folder = RunFolder(tmp_path)
     first = Loggers(["jsonl"], folder, {}, 0)

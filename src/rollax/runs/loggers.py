@@ -5,6 +5,7 @@ Nothing here can change a run: a logger that fails causes one warning and is not
 
 from __future__ import annotations
 
+import enum
 import json
 import os
 import re
@@ -22,9 +23,22 @@ from rollax.runs.rows import json_step
 
 Row = dict[str, Any]
 Kind = Literal["train", "eval"]
-OnRows = Callable[[str, list[Row]], None]  # kind, and rows as in metrics.csv ("train") or evaluations.csv ("eval")
+# Takes a kind, and rows as in metrics.csv ("train") or evaluations.csv ("eval"); what it returns may be `STOP`.
+OnRows = Callable[[str, list[Row]], Any]
 NEEDED = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 NOT_LOGGED = ("step", "member", "seed")
+
+
+class Stop(enum.Enum):
+    """What a function of one's own returns to end its run."""
+
+    STOP = "stop"
+
+    def __repr__(self) -> str:
+        return "rollax.STOP"
+
+
+STOP = Stop.STOP
 
 
 class Logger(Protocol):
@@ -41,7 +55,7 @@ def problems(names: Iterable[str]) -> list[str]:
 
 
 class Loggers:
-    """All of a run's loggers, none of which can stop it."""
+    """All of a run's loggers.  None can break it; a function of one's own may ask for its end."""
 
     def __init__(self, names: Iterable[str], folder: RunFolder, config: Row, step: int, own: OnRows | None = None):
         """`step` is where the run goes on: what a log holds from later is taken back where it can be."""
@@ -65,6 +79,12 @@ class Loggers:
         found = [logger.recorded() for logger in self.running.values() if isinstance(logger, JsonLines)]
         return {name: entry for one in found for name, entry in one.items()}
 
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether the run is to end, for a function of one's own has said so."""
+        own = self.running.get("on_rows")
+        return isinstance(own, OwnFunction) and own.asked_to_stop
+
     def close(self, status: str) -> None:
         for name, logger in list(self.running.items()):
             self.attempt(name, lambda logger=logger: logger.close(status))
@@ -85,9 +105,10 @@ class Loggers:
 class OwnFunction:
     def __init__(self, function: OnRows):
         self.function = function
+        self.asked_to_stop = False
 
     def add(self, kind: Kind, rows: list[Row]) -> None:
-        self.function(kind, rows)
+        self.asked_to_stop |= self.function(kind, rows) is STOP
 
     def close(self, status: str) -> None:
         pass
