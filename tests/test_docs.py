@@ -312,6 +312,18 @@ def test_the_page_of_names_is_what_the_code_gives(monkeypatch):
     assert not re.search(r"<br>\n\s*(\n|-)", text), "a public name without a docstring"
 
 
+def test_every_public_name_has_an_example():
+    """In the page of examples; methods of what a user overrides or calls included."""
+    page = PAGES["docs/api.md"].read_text()
+    code = "\n".join(
+        block.code for block in blocks(PAGES["docs/api-examples.md"].read_text()) if block.language == "python"
+    )
+    used = set(re.findall(r"\b[A-Za-z]\w*\b", code))
+    names = re.findall(r"^(?:    )?- `\.?(\w+)", page, flags=re.MULTILINE)
+    assert len(names) > 120
+    assert [name for name in dict.fromkeys(names) if name not in used] == []
+
+
 def test_every_module_has_its_place_in_the_architecture():
     page = PAGES["docs/architecture.md"].read_text()
     (house,) = (block.code for block in blocks(page) if block.code.startswith("src/rollax/"))

@@ -153,7 +153,7 @@ def test_what_is_wrong_is_said_in_a_line(text, tmp_path, capsys):
     ("values", "reason"),
     [
         ({"learning_rate": (1e-3, 1e-4), "learning_rate_schedule": "0:1"}, "learning_rate has several values, but"),
-        ({"epsilon_schedule": "0:1.5"}, r"epsilon_schedule=1.5 must be in \[0, 1\]"),
+        ({"epsilon_schedule": "0:1.5"}, "epsilon_schedule=1.5 must be at most 1"),
         ({"epsilon_schedule": ["0:1", None]}, "for each member"),
         ({"epsilon_schedule": 0.5}, "must be a table"),
         ({"epsilon_schedule": {"os": "system"}}, "must be a table"),
@@ -228,6 +228,7 @@ def test_a_function_is_saved_by_its_name_or_handed_over_again(tmp_path, monkeypa
     schedule = optax.linear_schedule(1e-3, 1e-4, 100)
     folder = tmp_path / "run"
     first = rollax.train(make_experiment("dqn", steps=80, **TINY, learning_rate_schedule=schedule), folder, quiet=True)
+    before = hashes(first)
     saved = json.loads((folder / "config.json").read_text())["hparams"]["learning_rate_schedule"]
     assert saved.startswith("given:schedule")
     from rollax.experiment import scheduled
@@ -239,7 +240,7 @@ def test_a_function_is_saved_by_its_name_or_handed_over_again(tmp_path, monkeypa
     with pytest.raises(ConfigError, match="is no schedule; did you mean learning_rate_schedule"):
         rollax.resume(folder, 160, quiet=True, schedules={"learning_rate": schedule})
     again = rollax.resume(folder, 160, quiet=True, schedules={"learning_rate_schedule": schedule})
-    assert hashes(again) != hashes(first)
+    assert hashes(again) != before
     assert again.summary["total_steps"] == 160
 
 

@@ -33,7 +33,7 @@ from rollax.runs.folder import RunFolder, unused_folder
 from rollax.runs.lock import Lock
 from rollax.runs.loggers import Loggers, OnRows
 from rollax.runs.loggers import problems as loggers_missing
-from rollax.runs.result import Result
+from rollax.runs.result import Policy, Result, policy_of
 from rollax.runs.resuming import check_arrays, check_origin, check_version, chosen_checkpoint, saved_shapes
 from rollax.runs.saving import Saver
 from rollax.runs.session import (
@@ -167,7 +167,7 @@ def drive(
             console=console,
             metrics=folder.table(folder.metrics, tables.metric_columns(plan), step, grids[0], last),
             evaluations=folder.table(folder.evaluations, EVALUATION_COLUMNS, step, grids[1], last),
-            loggers=Loggers(record.log_to, folder, config, step, on_rows),
+            loggers=Loggers(record.log_to, folder, config, step, on_rows, tables.member_settings(plan)),
             times=Times(**meta.get("times", {})),
             saver=Saver(folder, record.checkpoint_seconds, record.keep_checkpoints, nbytes(plan.shapes())),
             saved_step=step,
@@ -234,6 +234,8 @@ def finish(session: Session, reached: Reached, draw: Draw | None) -> Result:
     status, code = outcome_of(session, reached)
     params = None if reached.state is None else fetch(reached.state.learner.params)
     summary = write_summary(session, status, step, params)
+    if status != "interrupted" and draw is not None and params is not None and jax.process_count() == 1:
+        session.loggers.show(lambda: draw.film(greedy_policy(session.plan, params), session.plan.experiment.env), step)
     session.loggers.close(status)
     if session.folder.writes:
         tell_end(session, status, summary)
@@ -242,6 +244,11 @@ def finish(session: Session, reached: Reached, draw: Draw | None) -> Result:
     if jax.process_count() > 1:
         print(f"process {jax.process_index()}: params_sha256 {checkpoint.params_sha256(params)}", flush=True)
     return Result(session.folder.path, code, trust=True)  # what it names has run here
+
+
+def greedy_policy(plan: Plan, params: Any) -> Policy:
+    """What the first member has learnt, as a policy."""
+    return policy_of(plan, jax.tree.map(lambda leaf: leaf[0], params), 0)
 
 
 def outcome_of(session: Session, reached: Reached) -> tuple[str, int]:

@@ -24,15 +24,17 @@ from rollax.runs.console import Console, Standing, duration, table
 from rollax.runs.files import Table
 from rollax.runs.folder import RunFolder
 from rollax.runs.loggers import Loggers
+from rollax.runs.result import Policy
 from rollax.runs.saving import Saver
 from rollax.runs.signals import Ear, exit_code
 
 
 class Draw(NamedTuple):
-    """Who draws the curve at the end of a run."""
+    """Who draws at the end of a run."""
 
     curves: Callable[[list[Path], Path], Path]  # of run folders into a file, whose path it returns
     prepare: Callable[[], None]  # imports what it draws with, which takes as long as drawing
+    film: Callable[[Policy, str], bytes | None]  # a GIF of a greedy episode; None where there is no picture
 
 
 @dataclass
