@@ -81,6 +81,9 @@ def entry(name: str, thing: Any, *, members: bool) -> Iterator[str]:
     if isinstance(thing, Limit):
         yield from item(f"{name}: Limit", f"A number {thing.demand(thing.low - 1)}.")
         return
+    if isinstance(thing, str):
+        yield from item(f"{name}: str", f"Another name of the agent `{thing}`.")
+        return
     if isinstance(thing, enum.Enum):
         yield from item(name, type(thing))
         return

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from rollax.agents.names import JAXIQN
     from rollax.envs.check import check_env
     from rollax.errors import Interrupted, Preempted, RollaxError
     from rollax.experiment.experiment import Experiment, make_experiment
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 # Heavy packages are imported where a name is first used, so that `import rollax` takes no time.
 _HOME = {
+    "JAXIQN": "rollax.agents.names",
     "Experiment": "rollax.experiment.experiment",
     "Interrupted": "rollax.errors",
     "Observation": "rollax.types",
@@ -36,6 +38,7 @@ _HOME = {
     "load": "rollax.runs.result",
 }
 __all__ = [
+    "JAXIQN",
     "STOP",
     "Experiment",
     "Interrupted",
