@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from rollax.experiment.tree import leaves, to_json
 from rollax.programs.plan import make_plan
 from rollax.rules.schedules import Scheduled
 from rollax.runs.trust import experiment_in
+from rollax.search.arena import copied
 
 TINY: dict[str, Any] = {
     "preset": "none", "num_envs": 4, "hidden": (8,), "capacity": 400, "batch_size": 8, "warm_up_steps": 40,
@@ -86,6 +88,19 @@ def test_members_follow_tables_and_functions():
     schedule = followed("learning_rate_schedule", names, [*names, names[0]])
     rates = jax.jit(jax.vmap(lambda own: own.at(jnp.float32(100))))(schedule)
     np.testing.assert_allclose(rates, [1e-3, 5e-4, 1e-3])
+
+
+def test_who_takes_over_in_a_search_has_its_own_table():
+    """A member's table goes to all players that learn apart, as its numbers do."""
+    every = ["0:1,10:0", "5:2"]
+    before, after = followed("x", every, every), followed("x", every, every[::-1])
+    learner = namedtuple("Learner", "hparams weights")
+    players = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], 3, axis=1), before)
+    for theirs in (before, players):
+        copy = copied(learner(theirs, jnp.arange(2.0)), jnp.array([1, 1]), after)
+        assert copy.weights.tolist() == [1.0, 1.0]
+        assert copy.hparams.steps.shape == theirs.steps.shape
+        np.testing.assert_array_equal(copy.hparams.values.reshape(2, -1, 2)[:, -1], after.values)
 
 
 # -- settings
