@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import namedtuple
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +34,13 @@ TINY: dict[str, Any] = {
     "eval_episodes": 2, "max_episode_steps": 10, "devices": 1, "eval_steps": 400, "log_steps": 40,
 }  # fmt: skip
 TABLES = ("0:1,200:0.5,200:0.2,400:0.4", "0:0.9")
+
+
+class Following(NamedTuple):
+    """As much of a learner as a search copies."""
+
+    hparams: Any
+    weights: Any
 
 
 def falling(env_steps):
@@ -94,10 +100,9 @@ def test_who_takes_over_in_a_search_has_its_own_table():
     """A member's table goes to all players that learn apart, as its numbers do."""
     every = ["0:1,10:0", "5:2"]
     before, after = followed("x", every, every), followed("x", every, every[::-1])
-    learner = namedtuple("Learner", "hparams weights")
     players = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], 3, axis=1), before)
     for theirs in (before, players):
-        copy = copied(learner(theirs, jnp.arange(2.0)), jnp.array([1, 1]), after)
+        copy = copied(Following(theirs, jnp.arange(2.0)), jnp.array([1, 1]), after)
         assert copy.weights.tolist() == [1.0, 1.0]
         assert copy.hparams.steps.shape == theirs.steps.shape
         np.testing.assert_array_equal(copy.hparams.values.reshape(2, -1, 2)[:, -1], after.values)
