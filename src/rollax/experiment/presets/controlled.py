@@ -20,7 +20,7 @@ NAME = "controlled"
 VALUES: Values = {
     **replayed(200_000, num_envs=16, warm_up=2_048, capacity=51_200, batch_size=64),
     **falling_rate(5e-4, 200_000.0, end=1.0),
-    **copied_target(100),
+    **copied_target(400),
     **falling_epsilon(20_000.0, end=0.05),
     "stream_hidden": 64,
     "gradient_steps": 1,
