@@ -183,6 +183,9 @@ def test_weights_and_biases_gets_each_row_once(tmp_path, monkeypatch):
     part(500, (600,))  # what was sent is not known any more
     assert [row["step"] for row in history(tmp_path) if "train/loss" in row][-1] == 600
     assert list(tmp_path.glob("wandb-steps.json.damaged*"))
+    (tmp_path / "wandb-id.txt").write_text("no / identity")
+    assert part(500, (600,)) != first  # a run of its own, which has no rows
+    assert [row["step"] for row in history(tmp_path) if "train/loss" in row].count(600) == 3
 
 
 def test_a_logger_that_fails_is_said_once_and_the_run_goes_on(plain, tmp_path, capsys):

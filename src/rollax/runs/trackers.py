@@ -90,10 +90,11 @@ class WeightsAndBiases:
         import wandb
 
         self.folder, self.sent = folder, folder.path / "wandb-steps.json"
-        self.last = known_steps(folder, self.sent)
         real_folder(folder.path / "wandb")
         remembered = folder.path / "wandb-id.txt"
-        identity = known_identity(folder, remembered) or secrets.token_hex(4)
+        known = known_identity(folder, remembered)
+        self.last = known_steps(folder, self.sent) if known else {}  # a new run there has no rows
+        identity = known or secrets.token_hex(4)
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "rollax"),
             id=identity,
@@ -126,7 +127,7 @@ class WeightsAndBiases:
 
     def close(self, status: str) -> None:
         self.run.summary["status"] = status
-        self.run.finish(exit_code=0 if status == "finished" else 1)
+        self.run.finish(exit_code=0 if status in ("finished", "stopped") else 1)
 
 
 def known_identity(folder: RunFolder, path: Path) -> str:
