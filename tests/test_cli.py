@@ -382,5 +382,5 @@ def test_the_compilers_log_stays_out_of_a_run(tmp_path, monkeypatch):
 def test_an_error_appears_although_the_compilers_log_does_not(tmp_path):
     done = folding(tmp_path, "Failing")
     assert done.returncode == 5
-    assert "folding.py:15: KeyError: 'att'" in done.stderr
+    assert "folding.py:16: KeyError: 'att'" in done.stderr
     assert done.stderr.count("\n") == 1
