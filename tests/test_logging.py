@@ -136,8 +136,10 @@ def test_a_film_that_fails_leaves_tensorboard_alone(tmp_path, capsys):
 
 def history(folder):
     """The rows that Weights & Biases has written below a folder, of all parts of the run."""
+    import wandb
     from wandb.proto import wandb_internal_pb2
 
+    wandb.teardown()  # its own process writes, and goes on to do so after a run has ended
     read: Any = wandb_internal_pb2
     found = []
     for path in sorted((folder / "wandb").glob("offline-run-*/*.wandb")):
