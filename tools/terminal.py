@@ -51,7 +51,9 @@ def record(commands: list[str], folder: Path, limit: float = LIMIT) -> tuple[lis
     """
     lines, shown, began = [], 0.0, time.monotonic()
     paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONUNBUFFERED": "1", "COLUMNS": str(COLUMNS), "PYTHONPATH": paths}
+    cache = str(folder / ".cache")  # empty, as a newcomer's
+    own = {"PYTHONUNBUFFERED": "1", "COLUMNS": str(COLUMNS), "PYTHONPATH": paths, "XDG_CACHE_HOME": cache}
+    environment = os.environ | own
     for command in commands:
         shown += LONGEST_WAIT
         lines.append(Line(f"$ {command}", "typed", shown))
