@@ -27,9 +27,9 @@ from rollax.errors import RollaxError
 from rollax.reports.export import ExportedPolicy, export
 from rollax.runs import checkpoint
 from rollax.runs.folder import RunFolder
-from rollax.runs.loggers import known_identity
 from rollax.runs.result import Result
 from rollax.runs.rows import json_step
+from rollax.runs.trackers import known_identity
 
 VERDICTS = ("caught", "said", "harmless", "silent", "traceback")
 SETTINGS: Any = {

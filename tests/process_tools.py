@@ -30,9 +30,10 @@ def command(*arguments: Any) -> subprocess.CompletedProcess[str]:
     return run(rollax(*arguments))
 
 
-def run(words: list[str]) -> subprocess.CompletedProcess[str]:
+def run(words: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end."""
-    return subprocess.run(words, capture_output=True, text=True, env=surroundings(), timeout=HANGING, check=False)
+    env = surroundings(**variables)
+    return subprocess.run(words, capture_output=True, text=True, env=env, timeout=HANGING, check=False)
 
 
 def launch(*arguments: Any, **variables: str) -> subprocess.Popen[str]:

@@ -71,3 +71,33 @@ def test_the_words_of_a_function_say_whether_it_is_on_the_way():
         assert module.words_of(name) & module.WORDS
     for name in ("Loop.iteration", "DQN.remember", "Task.step", "metric_rows", "Table.add"):
         assert not module.words_of(name) & module.WORDS
+
+
+def test_the_family_is_compared_and_a_run_is_not_trained_twice(tmp_path, monkeypatch, capsys):
+    module = script("controlled")
+    words = [
+        "--envs",
+        "CartPole-v1",
+        "--agents",
+        "dqn",
+        "noisy",
+        "--seeds",
+        "2",
+        "--steps",
+        "2560",
+        "--eval-episodes",
+        "2",
+    ]
+    monkeypatch.setattr("sys.argv", ["controlled.py", *words, "--out", str(tmp_path)])
+    monkeypatch.setattr(module, "use_all_cores", lambda: None)
+    monkeypatch.setattr(module, "use_compile_cache", lambda: None)
+    module.main()
+    first = capsys.readouterr().out
+    assert "| `noisy` |" in first
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/metrics.csv")}
+    assert len(times) == 2
+    module.main()
+    assert capsys.readouterr().out == first
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/metrics.csv")} == times
+    assert (tmp_path / "controlled.png").stat().st_size > 1_000
+    assert (tmp_path / "controlled.md").read_text() in first

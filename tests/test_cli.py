@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shlex
 import signal
@@ -11,7 +12,7 @@ import time
 
 import jax
 import pytest
-from process_tools import command, launch, output_of, rollax, run, wait_for
+from process_tools import command, launch, output_of, rollax, run, surroundings, wait_for
 
 from rollax import __version__
 from rollax.commands import kept
@@ -337,3 +338,49 @@ def test_the_folder_is_there_before_anything_compiles(tmp_path, monkeypatch):
     assert {"config.json", "summary.json"} <= names
     assert seconds == 0
     assert not any("checkpoints" in names for names, _ in written)
+
+
+FOLDING = """
+import jax, jax.numpy as jnp
+from probes import Constant
+
+
+class Folding(Constant):
+    def step(self, key, state, action, params):
+        big = jax.lax.broadcasted_iota(jnp.float32, (100, 100), 0)
+        far = jax.lax.reduce_window(big, -jnp.inf, jax.lax.max, (21, 21), (1, 1), "SAME")  # XLA folds it, for seconds
+        obs, state, reward, *rest = super().step(key, state, action, params)
+        return obs, state, reward + 0.0 * jnp.sum(far), *rest
+
+
+class Failing(Constant):
+    def step(self, key, state, action, params):
+        raise KeyError("att")
+"""
+
+
+def folding(tmp_path, env, **environment):
+    """A training in one of these environments, with the log that XLA writes."""
+    (tmp_path / "folding.py").write_text(FOLDING)
+    flags = [*SMALL, "--steps", 400, "--devices", 1, "--max-episode-steps", 4, "--no-compile-cache"]
+    words = ["train", "double", "--env", f"folding:{env}", *flags, "--run-dir", tmp_path / f"run{len(environment)}"]
+    paths = os.pathsep.join([str(tmp_path), surroundings()["PYTHONPATH"]])
+    return run(rollax(*words), PYTHONPATH=paths, **environment)
+
+
+@pytest.mark.thorough
+def test_the_compilers_log_stays_out_of_a_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    shown = folding(tmp_path, "Folding", TF_CPP_MIN_LOG_LEVEL="0")
+    assert "Constant folding an instruction is taking" in shown.stderr
+    hidden = folding(tmp_path, "Folding")
+    assert hidden.returncode == 0, hidden.stderr
+    assert hidden.stderr == ""
+    assert "Constant folding" not in hidden.stdout
+
+
+def test_an_error_appears_although_the_compilers_log_does_not(tmp_path):
+    done = folding(tmp_path, "Failing")
+    assert done.returncode == 5
+    assert "folding.py:16: KeyError: 'att'" in done.stderr
+    assert done.stderr.count("\n") == 1

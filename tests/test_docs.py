@@ -274,16 +274,20 @@ def test_every_public_name_is_documented():
 
     text = PAGES["docs/api.md"].read_text()
     for name in rollax.__all__:
-        assert re.search(rf"^- `{name}[(,].*\n  [A-Z]", text, flags=re.MULTILINE), name
+        assert re.search(rf"^- `{name}[(,:`].*\n  [A-Z]", text, flags=re.MULTILINE), name
 
 
 def test_every_public_name_has_an_example_that_runs():
-    """On the page of names, or of errors, whose code runs as that of every page does."""
+    """On the page of examples, whose code runs as that of every page does: names, and what they offer."""
     import rollax
 
-    code = "\n".join(block.code for block in python_code("docs/api.md"))
+    code = "\n".join(block.code for block in python_code("docs/api-examples.md"))
     for name in rollax.__all__:
         assert re.search(rf"\brollax\.{name}\b", code), name
+    used = set(re.findall(r"\b[A-Za-z]\w*\b", code))
+    names = re.findall(r"^(?:    )?- `\.?(\w+)", PAGES["docs/api.md"].read_text(), flags=re.MULTILINE)
+    assert len(names) > 120
+    assert [name for name in dict.fromkeys(names) if name not in used] == []
 
 
 def test_what_pages_import_is_on_the_page_of_names(monkeypatch):

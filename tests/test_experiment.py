@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from rollax.agents.dqn import FAMILY
 from rollax.agents.names import AGENTS
 from rollax.errors import ConfigError, ResourceError
 from rollax.experiment.experiment import Experiment, from_json, make_experiment, population, range_problems, resolve
 from rollax.experiment.parts import part_name
 from rollax.experiment.presets import PRESETS
-from rollax.experiment.tree import differences, leaves, to_json
+from rollax.experiment.tree import differences, leaves, parts_of, to_json
 from rollax.networks.heads import CategoricalHead, ImplicitQuantileHead, QuantileHead
 from rollax.networks.torsos import MLP
 from rollax.programs.budget import check_memory
@@ -98,6 +99,56 @@ def test_every_preset_makes_a_plan(name):
     agent, env = agent_and_env(name)
     plan = make_plan(make_experiment(agent, env=env, preset=name))
     assert plan.schedule.total > plan.schedule.warm_up >= 0
+
+
+# Where members of the family differ by their idea.
+NOISE = {"noise", "epsilon_start", "epsilon_end", "epsilon_steps"}
+IDEAS = {
+    "dqn": set(),
+    "double": {"double"},
+    "dueling": {"dueling"},
+    "n_step": {"n_step"},
+    "prioritized": {"replay"},
+    "noisy": NOISE,
+    "c51": {"head"},
+    "qr": {"head"},
+    "iqn": {"head"},
+    "munchausen": {"backup"},
+    "rainbow": {
+        "head",
+        "dueling",
+        "noise",
+        "double",
+        "replay",
+        "n_step",
+        "epsilon_start",
+        "epsilon_end",
+        "epsilon_steps",
+    },
+    "apex": {"dueling", "double", "replay", "n_step"},
+    "irainbow": NOISE | {"head", "dueling", "double", "n_step"},
+}
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", "Breakout-MinAtar"])
+def test_under_the_controlled_preset_only_the_idea_differs(env):
+    def settings(agent):
+        experiment = make_experiment(agent, env=env, preset="controlled")
+        own = {leaf.name: leaf.value for leaf in leaves(experiment) if leaf.name != "agent"}
+        return own | parts_of(experiment)
+
+    plain = settings("dqn")
+    assert set(IDEAS) == set(FAMILY)
+    for agent, idea in IDEAS.items():
+        own = settings(agent)
+        # Fields that only one of the two has are those of the part that is its idea.
+        assert {name for name in plain.keys() & own.keys() if plain[name] != own[name]} == idea, agent
+    assert make_plan(make_experiment("rainbow", env=env, preset="controlled"))
+
+
+def test_the_controlled_preset_names_who_it_is_for():
+    with pytest.raises(ConfigError, match="preset='controlled' is for agents of the DQN family, not 'ppo': dqn"):
+        make_experiment("ppo", preset="controlled")
 
 
 def test_an_agents_own_preset_serves_where_its_environment_has_none():

@@ -13,13 +13,14 @@ import rollax
 from rollax.commands.cli import run_command
 from rollax.runs.console import BLOCKS, Console, Standing, sparkline
 from rollax.runs.folder import RunFolder
-from rollax.runs.loggers import Loggers, means
+from rollax.runs.loggers import Loggers
+from rollax.runs.trackers import TensorBoard, WeightsAndBiases, means
 
 
 def small(**values):
     common = {"steps": 1_200, "log_steps": 200, "eval_steps": 600, "eval_episodes": 2, "num_envs": 4, "hidden": (8,)}
-    replay = {"warm_up_steps": 100, "capacity": 1_000, "batch_size": 8}
-    return rollax.make_experiment("double", preset="none", seeds=2, **(common | replay | values))
+    replay = {"seeds": 2, "warm_up_steps": 100, "capacity": 1_000, "batch_size": 8}
+    return rollax.make_experiment("double", preset="none", **(common | replay | values))
 
 
 @pytest.fixture(scope="module")
@@ -57,20 +58,136 @@ def test_every_logger_at_once_and_the_same_bits(plain, tmp_path, monkeypatch):
     assert list(offline.glob("*.wandb"))
 
 
-def scalars(folder, tag):
-    """What TensorBoard would read, by step."""
+def events(folder):
+    """What TensorBoard would read, in the order in which it was written."""
     from tensorboardX.proto import event_pb2
 
-    events: Any = event_pb2
-    found = {}
-    for path in folder.iterdir():
+    read: Any = event_pb2
+    for path in sorted(folder.glob("events.*")):
         data, place = path.read_bytes(), 0
         while place < len(data):  # a record: its length, a checksum, itself, a checksum
             length = int.from_bytes(data[place : place + 8], "little")
-            event = events.Event.FromString(data[place + 12 : place + 12 + length])
-            found.update((event.step, value.simple_value) for value in event.summary.value if value.tag == tag)
+            yield read.Event.FromString(data[place + 12 : place + 12 + length])
             place += 16 + length
+
+
+def values(folder, tag):
+    return [(event.step, value) for event in events(folder) for value in event.summary.value if value.tag == tag]
+
+
+def scalars(folder, tag):
+    return {step: value.simple_value for step, value in values(folder, tag)}
+
+
+def test_tensorboard_has_settings_with_scores_and_a_film(tmp_path):
+    from PIL import Image
+    from tensorboardX.proto import plugin_hparams_pb2
+
+    read: Any = plugin_hparams_pb2
+
+    folder = tmp_path / "run"
+    told = {"learning_rate": (1e-3, 1e-4), "seeds": 1, "max_episode_steps": 20, "steps": 600}
+    result = rollax.train(small(log_to=("tensorboard",), **told), folder, quiet=True)
+    for member, rate in enumerate((1e-3, 1e-4)):
+        own = folder / "tensorboard" / f"member_{member}"
+
+        def plugin(tag, own=own):
+            ((_, value),) = values(own, f"_hparams_/{tag}")
+            assert value.metadata.plugin_data.plugin_name == "hparams"
+            return read.HParamsPluginData.FromString(value.metadata.plugin_data.content)
+
+        shown = plugin("session_start_info").session_start_info.hparams
+        assert shown["learning_rate"].number_value == rate
+        assert (shown["env"].string_value, shown["torso"].string_value) == ("CartPole-v1", "mixed")
+        assert "chunk_seconds" not in shown  # it is no property of the method
+        assert plugin("session_end_info").HasField("session_end_info")
+        (metric,) = plugin("experiment").experiment.metric_infos
+        assert scalars(own, metric.name.tag)[600] == pytest.approx(result.evaluations["return_mean"][member][-1])
+    ((step, film),) = values(folder / "tensorboard" / "mean", "film")
+    assert step == 600
+    with Image.open(io.BytesIO(film.image.encoded_image_string)) as picture:
+        assert picture.format == "GIF"
+        assert picture.size == (film.image.width, film.image.height)
+        assert getattr(picture, "n_frames", 1) > 5
+
+
+def test_an_environment_without_a_picture_has_no_film(tmp_path, capsys):
+    folder = tmp_path / "run"
+    rollax.train(
+        small(log_to=("tensorboard",), env="probes:Choice", steps=400, seeds=1, max_episode_steps=5), folder, quiet=True
+    )
+    assert not values(folder / "tensorboard" / "mean", "film")
+    assert "film" not in capsys.readouterr().err
+
+
+def test_a_film_that_fails_leaves_tensorboard_alone(tmp_path, capsys):
+    loggers = Loggers(["tensorboard"], RunFolder(tmp_path), {}, 0)
+
+    def fail():
+        raise ValueError("no colours")
+
+    loggers.show(fail, 100)
+    told = capsys.readouterr().err
+    assert told.startswith("rollax: tensorboard gets no film: ")
+    assert told.endswith("ValueError: no colours\n")
+    assert isinstance(loggers.running["tensorboard"], TensorBoard)
+    loggers.close("finished")
+
+
+def history(folder):
+    """The rows that Weights & Biases has written below a folder, of all parts of the run."""
+    import wandb
+    from wandb.proto import wandb_internal_pb2
+
+    wandb.teardown()  # its own process writes, and goes on to do so after a run has ended
+    read: Any = wandb_internal_pb2
+    found = []
+    for path in sorted((folder / "wandb").glob("offline-run-*/*.wandb")):
+        data, place, record = path.read_bytes(), 7, b""
+        while place + 7 <= len(data):  # blocks of 32 KiB; a chunk: a checksum, its length, its kind, itself
+            if 32_768 - place % 32_768 < 7:
+                place += 32_768 - place % 32_768
+                continue
+            length, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+            record += data[place + 7 : place + 7 + length]
+            place += 7 + length
+            if kind in (1, 4):  # whole, or the last of several
+                item = read.Record.FromString(record).history.item
+                row = {(one.key or one.nested_key[0]): json.loads(one.value_json) for one in item}
+                found += [row] if row else []
+                record = b""
     return found
+
+
+def test_weights_and_biases_gets_each_row_once(tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="Weights & Biases is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+
+    def part(step, steps):
+        """A part of the run that goes on from a step."""
+        loggers = Loggers(["wandb"], RunFolder(tmp_path), {}, step)
+        logger = loggers.running["wandb"]
+        assert isinstance(logger, WeightsAndBiases)
+        for now in steps:
+            loggers.add("train", [{"step": now, "member": member, "loss": now / 8} for member in (0, 1)])
+            if now % 200 == 0:
+                loggers.add("eval", [{"step": now, "member": 0, "return_mean": 2.0}])
+        loggers.close("interrupted")
+        return logger.run.id
+
+    first = part(0, (100, 200, 300, 400))
+    assert part(200, (300, 400, 500, 600)) == first  # its checkpoint was that of step 200
+    rows = history(tmp_path)
+    assert [row["step"] for row in rows if "train/loss" in row] == [100, 200, 300, 400, 500, 600]
+    assert [row["step"] for row in rows if "eval/return_mean" in row] == [200, 400, 600]
+    (tmp_path / "wandb-steps.json").write_text("[")
+    part(500, (600,))  # what was sent is not known any more
+    assert [row["step"] for row in history(tmp_path) if "train/loss" in row][-1] == 600
+    assert list(tmp_path.glob("wandb-steps.json.damaged*"))
+    (tmp_path / "wandb-id.txt").write_text("no / identity")
+    assert part(500, (600,)) != first  # a run of its own, which has no rows
+    assert [row["step"] for row in history(tmp_path) if "train/loss" in row].count(600) == 3
 
 
 def test_a_logger_that_fails_is_said_once_and_the_run_goes_on(plain, tmp_path, capsys):
@@ -88,6 +205,37 @@ def test_a_logger_that_fails_is_said_once_and_the_run_goes_on(plain, tmp_path, c
     assert len(warnings) == 2
     assert sum("on_rows" in line and "the disk of the logs is full" in line for line in warnings) == 1
     assert len(calls) == 1
+
+
+def test_a_function_of_ones_own_may_end_a_run(plain, tmp_path):
+    asked = []
+
+    def at_first_evaluation(kind, rows):
+        asked.append((kind, rows[-1]["step"]))
+        return rollax.STOP if kind == "eval" else None
+
+    folder = tmp_path / "run"
+    stopped = rollax.train(small(), folder, quiet=True, on_rows=at_first_evaluation)
+    assert stopped.exit_code == 0
+    assert asked[-1] == ("eval", 600)
+    summary = stopped.summary
+    assert (summary["status"], summary["total_steps"]) == ("stopped", 600)
+    assert summary["reason"] == "on_rows returned rollax.STOP at step 600"
+    assert stopped.curves["step"].max() == 600
+    assert stopped.policy() is not None  # a checkpoint was written
+    resumed = rollax.resume(folder, quiet=True)
+    assert resumed.summary["status"] == "finished"
+    assert "reason" not in resumed.summary
+    assert hashes(resumed) == hashes(plain)
+
+
+def test_only_stop_ends_a_run(tmp_path):
+    loggers = Loggers([], RunFolder(tmp_path), {}, 0, lambda kind, rows: kind == "train" or rollax.STOP)
+    loggers.add("train", [{"step": 100, "member": 0}])
+    assert not loggers.asked_to_stop
+    loggers.add("eval", [{"step": 100, "member": 0}])
+    assert loggers.asked_to_stop
+    assert repr(rollax.STOP) == "rollax.STOP"
 
 
 def test_json_lines_after_a_resume_hold_each_row_once(tmp_path):

@@ -69,11 +69,22 @@ def test_the_mean_and_its_interval_by_hand():
     assert np.isnan(low[2])
 
 
-def test_a_moving_average_skips_what_is_not_there():
-    found = moving_average(np.array([[np.nan, 1.0, 3.0, np.nan, 8.0]]), 2)
-    np.testing.assert_array_equal(found, [[np.nan, 1.0, 2.0, 3.0, 8.0]])
-    stopped = moving_average(np.array([[2.0, 4.0, np.nan, np.nan]]), 3)
+def test_a_moving_average_is_over_episodes():
+    means = np.array([[np.nan, 1.0, 3.0, np.nan, 8.0]])
+    one_each = moving_average(means, np.array([[0, 1, 1, 0, 1]]), 2)
+    np.testing.assert_array_equal(one_each, [[np.nan, 1.0, 2.0, 2.0, 5.5]])
+    # Of the last four episodes two lie in the row of two, and two of the three in the row before.
+    several = moving_average(np.array([[10.0, 2.0, 6.0]]), np.array([[9, 3, 2]]), 4)
+    np.testing.assert_allclose(several, [[10.0, (10.0 + 3 * 2.0) / 4, (2 * 2.0 + 2 * 6.0) / 4]])
+    stopped = moving_average(np.array([[2.0, 4.0, np.nan, np.nan]]), np.array([[1, 1, 0, 0]]), 3)
     np.testing.assert_array_equal(stopped, [[2.0, 3.0, np.nan, np.nan]])
+
+
+def test_a_moving_average_of_single_episodes_is_the_plain_one():
+    values = np.random.default_rng(0).normal(size=(2, 120))
+    found = moving_average(values, np.ones((2, 120)), 50)
+    plain = [[row[max(0, end - 50) : end].mean() for end in range(1, 121)] for row in values]
+    np.testing.assert_allclose(found, plain)
 
 
 def test_a_profile_counts_tasks_alike():

@@ -166,6 +166,7 @@ def test_roles_are_said_in_the_fields():
     assert having("protocol") == {"evaluation_epsilon", "max_episode_steps"}
     assert {leaf.name for leaf in chosen if not leaf.about.searchable} == {
         *("agent", "env", "seed", "seeds", "max_memory"),
+        *("learning_rate_schedule", "importance_schedule", "epsilon_schedule"),
     }
     assert {leaf.path[0] for leaf in chosen if leaf.traced} == {"hparams"}
     assert all(leaf.traced for leaf in chosen if leaf.path[0] == "hparams")

@@ -5,6 +5,7 @@ What stands between two marks of the page is made here; all else there is writte
 
 from __future__ import annotations
 
+import enum
 import importlib
 import inspect
 import re
@@ -53,7 +54,7 @@ CONTENTS: dict[str, dict[str, tuple[str, ...]]] = {
         "rollax.tracing": ("mean_over",),
     },
 }
-BOOKKEEPING = {"self", "parent", "name"}  # arguments that are not the caller's: Python's, and those of flax modules
+BOOKKEEPING = {"parent", "name"}  # arguments of flax modules that are not the caller's
 PLAIN = int | float | str | bool | tuple | None
 
 
@@ -79,6 +80,12 @@ def entry(name: str, thing: Any, *, members: bool) -> Iterator[str]:
     """A name with its signature, what it is, and what its users may ask of it."""
     if isinstance(thing, Limit):
         yield from item(f"{name}: Limit", f"A number {thing.demand(thing.low - 1)}.")
+        return
+    if isinstance(thing, str):
+        yield from item(f"{name}: str", f"Another name of the agent `{thing}`.")
+        return
+    if isinstance(thing, enum.Enum):
+        yield from item(name, type(thing))
         return
     if isinstance(thing, type) and issubclass(thing, rollax.RollaxError):  # nobody calls it
         yield from item(f"{name}, exit_code {thing.exit_code}", thing)
@@ -112,7 +119,7 @@ def signature(thing: Any) -> str:
     """The arguments that a caller gives, and what comes back."""
     found, arguments = inspect.signature(thing), []
     for argument in found.parameters.values():
-        if argument.name in BOOKKEEPING:
+        if argument.name == "self" or (isinstance(thing, type) and argument.name in BOOKKEEPING):
             continue
         if argument.kind is argument.KEYWORD_ONLY and "*" not in arguments:
             arguments.append("*")

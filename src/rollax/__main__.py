@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def enter() -> NoReturn:
     """The command as a process of its own, which a compiler that nobody waits for does not keep from ending."""
-    begin_command(sys.argv[1:])
+    begin_command()
     code = main()
     leave(code)
 

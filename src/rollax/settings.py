@@ -178,6 +178,18 @@ def name_of(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
+def importable_name(thing: Any) -> str | None:
+    """`package.module:name` of a class or function that can be imported by it; None for all else."""
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    if not callable(thing) or not module or not name or module == "__main__" or "." in name:
+        return None
+    try:
+        there = getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+    return f"{module}:{name}" if there is thing else None
+
+
 def cache_folder() -> Path:
     """Where compiled programs and notes about runs are kept for this user: below `XDG_CACHE_HOME`, or `~/.cache`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rollax"

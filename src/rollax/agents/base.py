@@ -12,7 +12,7 @@ import optax
 from flax import struct
 
 from rollax.networks.recurrence import entered
-from rollax.rules.schedules import linear
+from rollax.rules.schedules import Scheduled, linear
 from rollax.settings import NOT_NEGATIVE, POSITIVE, SHARE, setting
 from rollax.types import Array, Carry, Decision, Discrete, EnvSpec, Key, Metrics, Observation, Params, Transition
 
@@ -241,21 +241,37 @@ class OptimizerHParams:
     learning_rate_steps: float = setting(
         100_000.0, "Number of environment steps over which the learning rate falls.", limit=POSITIVE
     )
+    learning_rate_schedule: Scheduled = setting(
+        None,
+        "Learning rate at environment steps, as 0:1e-3,1e5:1e-4, or package.module:function.",
+        limit=NOT_NEGATIVE,
+        searchable=False,
+        rare=True,
+    )
     optimizer_eps: float = setting(
         1e-8, "Epsilon that is added to the optimizer's denominator.", limit=NOT_NEGATIVE, rare=True
     )
     max_grad_norm: float = setting(10.0, "Gradients are clipped to this global norm.", limit=POSITIVE)
+
+    def rate(self, env_steps: Array | float) -> Array:
+        """The learning rate after so many environment steps of learning."""
+        if self.learning_rate_schedule is not None:
+            return self.learning_rate_schedule.at(env_steps)
+        return self.learning_rate * linear(1.0, self.learning_rate_end, env_steps / self.learning_rate_steps)
 
 
 HIDING_OPTIMIZERS = ("radam",)  # its square roots are NaN before its fifth step, and not used
 
 
 def make_optimizer(
-    name: OptimizerName, hparams: OptimizerHParams, env_steps: Array | float = 0.0
+    name: OptimizerName, hparams: OptimizerHParams, env_steps: Array | float | None = None
 ) -> optax.GradientTransformation:
-    """The rule that turns gradients into steps, as it stands at that time; its state does not depend on it."""
-    share = linear(1.0, hparams.learning_rate_end, env_steps / hparams.learning_rate_steps)
-    rate, eps = hparams.learning_rate * share, hparams.optimizer_eps
+    """The rule that turns gradients into steps, as it stands at that time; None where only its state is wanted.
+
+    The state does not depend on the time, and a schedule that is missing is not missed.
+    """
+    rate = hparams.learning_rate if env_steps is None else hparams.rate(env_steps)
+    eps = hparams.optimizer_eps
     rules = {
         "adam": lambda: optax.adam(rate, eps=eps),
         "radam": lambda: optax.radam(rate, eps=eps),

@@ -13,6 +13,8 @@ from rollax.errors import ConfigError, did_you_mean
 
 AGENTS: dict[str, Recipe] = {**FAMILY, "r2d2": R2D2_RECIPE, "pqn": PQN_RECIPE, "ppo": PPO_RECIPE, "sac": SAC_RECIPE}
 
+JAXIQN = "irainbow"  # IQN with double, dueling, noisy and n-step learning, under the name that some documents use
+
 
 def recipe_of(name: str) -> Recipe:
     """What stands behind an agent's name; `package.module:RECIPE` is one of the user's own."""

@@ -53,7 +53,7 @@ from rollax.networks.normalization import (
 from rollax.networks.policies import NumberPolicy, PolicyHead
 from rollax.networks.torsos import MixedTorso, Torso
 from rollax.rules.distributions import Distribution, MaskedCategorical, Placed
-from rollax.rules.schedules import linear
+from rollax.rules.schedules import Scheduled, linear
 from rollax.rules.targets import lambda_returns
 from rollax.settings import NOT_NEGATIVE, POSITIVE, SHARE, setting
 from rollax.tracing import mean_and_variance, mean_over
@@ -101,6 +101,14 @@ class PPOHParams(RolloutHParams):
         group="ppo",
         rare=True,
     )
+    entropy_schedule: Scheduled = setting(
+        None,
+        "Entropy coefficient at environment steps, as 0:0.01,1e6:0, or package.module:function.",
+        limit=NOT_NEGATIVE,
+        group="ppo",
+        searchable=False,
+        rare=True,
+    )
     value_weight: float = setting(0.5, "Value-loss coefficient.", limit=NOT_NEGATIVE, group="ppo")
     kl_limit: float = setting(
         0.0,
@@ -109,6 +117,12 @@ class PPOHParams(RolloutHParams):
         group="ppo",
         rare=True,
     )
+
+    def entropy(self, env_steps: Array | float) -> Array:
+        """The entropy coefficient after so many environment steps of learning."""
+        if self.entropy_schedule is not None:
+            return self.entropy_schedule.at(env_steps)
+        return self.entropy_weight * linear(1.0, self.entropy_end, env_steps / self.entropy_steps)
 
 
 @dataclass(frozen=True)
@@ -373,7 +387,7 @@ class PPO(Stepwise):
             errors = jnp.maximum(errors, (near - lesson.target) ** 2)
         value_loss = 0.5 * jnp.mean(errors)
         entropy = jnp.mean(policy.entropy())
-        entropy_weight = hp.entropy_weight * linear(1.0, hp.entropy_end, env_steps / hp.entropy_steps)
+        entropy_weight = hp.entropy(env_steps)
         loss = policy_loss + hp.value_weight * value_loss - entropy_weight * entropy
         metrics = {
             "loss": loss,

@@ -134,7 +134,7 @@ class QLearner(Stepwise):
 
     def epsilon(self, learner: Any) -> Array:
         """The share of random actions now."""
-        return learner.hparams.exploration.epsilon(self.env_steps(learner), self.spec)
+        return learner.hparams.exploration.share(self.env_steps(learner), self.spec)
 
     def descend(self, learner: Any, grads: Params, env_steps: Array | None = None) -> Descent:
         """The weights and the optimizer's state after one step down the gradient.

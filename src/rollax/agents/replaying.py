@@ -15,7 +15,7 @@ from rollax.agents.base import AgentConfig, Learner, Lessons, OptimizerHParams, 
 from rollax.memory.replay import Buffer, Replay, Request, Sample
 from rollax.memory.uniform import UniformReplay
 from rollax.networks.torsos import MixedTorso, Torso
-from rollax.rules.schedules import linear
+from rollax.rules.schedules import Scheduled, linear
 from rollax.settings import COUNT, COUNT_OR_NONE, POSITIVE, SHARE, setting
 from rollax.tracing import REMEMBERING, SAMPLING, phase
 from rollax.types import Array, EnvSpec, Key, Metrics, Observation, Transition
@@ -62,6 +62,20 @@ class ReplayHParams(OptimizerHParams):
         group="replay",
         rare=True,
     )
+    importance_schedule: Scheduled = setting(
+        None,
+        "Importance-sampling exponent at environment steps, as 0:0.4,1e5:1, or package.module:function.",
+        limit=SHARE,
+        group="replay",
+        searchable=False,
+        rare=True,
+    )
+
+    def importance(self, env_steps: Array | float) -> Array:
+        """The importance-sampling exponent after so many environment steps of learning."""
+        if self.importance_schedule is not None:
+            return self.importance_schedule.at(env_steps)
+        return linear(self.importance_start, self.importance_end, env_steps / self.importance_steps)
 
 
 @dataclass(frozen=True)
@@ -188,7 +202,7 @@ class Replaying(Stepwise):
     def draw(self, learner: Any, memory: Any, key: Key) -> Sample:
         """What the next gradient step learns from.  Of the learner it needs the numbers, not the weights."""
         hp = learner.hparams
-        importance = linear(hp.importance_start, hp.importance_end, self.env_steps(learner) / hp.importance_steps)
+        importance = hp.importance(self.env_steps(learner))
         with phase(SAMPLING):
             return self.buffer.sample(memory, key, Request(self.own_batch, hp.discount, importance, hp.replay_limit))
 

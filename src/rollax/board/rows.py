@@ -33,7 +33,7 @@ class Row(NamedTuple):
     name: str  # the path of the folder from the board's
     agent: str
     env: str
-    status: str  # starting, running, finished, interrupted, failed, killed or damaged
+    status: str  # starting, running, finished, stopped, interrupted, failed, killed or damaged
     step: int | None  # of each member
     total: int | None
     members: int | None
@@ -141,7 +141,7 @@ def status_of(folder: RunFolder, summary: dict[str, Any] | None, problem: str) -
         return "damaged"
     said = summary["status"] if summary else "starting"
     if said not in GOING_ON:
-        return said if said in ("finished", "interrupted", "failed") else "damaged"
+        return said if said in ("finished", "stopped", "interrupted", "failed") else "damaged"
     held = is_held(folder)
     if held is None:  # its process is on another machine
         held = time.time() - written(folder) < ALIVE_SECONDS

@@ -215,8 +215,8 @@ def setting_flags(start: Any, taken: set[str]) -> dict[tuple[str, ...], Flag]:
     for leaf in settings:
         kind, value = leaf.annotation, leaf.value
         if leaf.traced:
-            kind = types.GenericAlias(tuple, (kind, ...))
-            value = value if isinstance(value, tuple) else (value,)
+            kind = types.GenericAlias(tuple, (str if leaf.scheduled else kind, ...))
+            value = value if isinstance(value, tuple) else () if value is None else (value,)
         flags[leaf.path] = Flag(names[leaf.path], kind, value, leaf.about)
     return flags
 

@@ -24,9 +24,9 @@ def list_command(arguments: list[str]) -> int:
     options = parse(List, arguments, "rollax list", "Agents, environments, and presets with their measured scores.")
     from rollax.agents.names import AGENTS
     from rollax.envs.names import names as environment_names
-    from rollax.experiment.presets import PRESETS
+    from rollax.experiment.presets import NAMES, PRESETS
 
-    groups = {"agents": list(AGENTS), "environments": environment_names(), "presets": list(PRESETS)}
+    groups = {"agents": list(AGENTS), "environments": environment_names(), "presets": list(NAMES)}
     scores = {
         name: f"{preset.score} ({preset.machine})" if preset.machine else preset.score
         for name, preset in PRESETS.items()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from rollax.errors import ConfigError, warn
+from rollax.settings import importable_name
 
 GIVEN = "given:"  # how the names begin of those that cannot be found by their module
 _OBJECTS: dict[str, Any] = {}
@@ -34,18 +34,6 @@ def name_for(env: Any) -> Any:
             "to resume or load its run there, hand it over again with env="
         )
     return name
-
-
-def importable_name(env: Any) -> str | None:
-    """`package.module:name` of a class or function that can be imported by it; None for all else."""
-    module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", None)
-    if not callable(env) or not module or not name or module == "__main__" or "." in name:
-        return None
-    try:
-        there = getattr(importlib.import_module(module), name, None)
-    except ImportError:
-        return None
-    return f"{module}:{name}" if there is env else None
 
 
 def hand_over(name: str, env: Any) -> None:

@@ -211,7 +211,7 @@ class Member(NamedTuple):
     """One run of a population."""
 
     seed: int
-    hparams: dict[str, float]  # by the names of the leaves
+    hparams: dict[str, Any]  # numbers and the texts of schedules, by the names of the leaves
 
 
 def make_experiment(agent: str = MAIN_AGENT, *, preset: str = "auto", **values: Any) -> Experiment:
@@ -330,6 +330,7 @@ def population(tree: Experiment) -> list[Member]:
     """The members: settings outer, in the order of their product, seeds inner.  Raises ConfigError for too many."""
     if problems := population_problems(tree):
         raise ConfigError(problems)
-    numbers = {leaf.name: numbers_of(leaf) for leaf in leaves(tree) if leaf.traced}
+    inputs = [leaf for leaf in leaves(tree) if leaf.traced and not (leaf.scheduled and leaf.value is None)]
+    numbers = {leaf.name: numbers_of(leaf) for leaf in inputs}
     points = [dict(zip(numbers, values, strict=True)) for values in itertools.product(*numbers.values())]
     return [Member(tree.seed + offset, point) for point in points for offset in range(tree.seeds)]

@@ -14,6 +14,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "warm_up_steps": ("learning_starts", "min_replay_size", "start_steps", "min_replay_history"),
     "discount": ("gamma", "discount_factor"),
     "learning_rate": ("lr", "step_size"),
+    "learning_rate_schedule": ("lr_schedule", "lr_scheduler", "learning_rate_scheduler"),
     "learning_rate_end": ("anneal_lr", "lr_end"),
     "optimizer_eps": ("adam_eps", "adam_epsilon", "opt_eps"),
     "max_grad_norm": ("grad_clip", "clip_grad_norm", "max_gradient_norm", "grad_norm_clip"),

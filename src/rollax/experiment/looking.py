@@ -15,7 +15,9 @@ from rollax.envs import registry
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import MAIN_AGENT, MAIN_ENV, Experiment, from_json, in_environment
 from rollax.experiment.parts import OWN_PARTS, PARTS
+from rollax.experiment.scheduled import ENDING, GIVEN, compact, is_function
 from rollax.experiment.tree import Path, places, read_into, replace_at
+from rollax.rules.schedules import Scheduled
 from rollax.settings import is_own, module_of
 
 
@@ -23,14 +25,17 @@ def modules_in(data: Any) -> dict[str, str]:
     """The modules that making the experiment of plain data, and playing it, would import; each with what names it."""
     found = {}
     for path, name in names_in(data):
-        module = registry.own_module(name) if path == ("env",) else module_of(name) if is_own(name) else None
+        own = is_own(name) and not name.startswith(GIVEN)
+        module = registry.own_module(name) if path == ("env",) else module_of(name) if own else None
         if module is not None:
             found.setdefault(module, f"{'.'.join(path)}={name!r}")
     return found
 
 
 def names_in(data: Any) -> Iterator[tuple[Path, str]]:
-    """Every place of plain data that may name something of the user's own: agent, environment, and parts at any depth.
+    """Every place of plain data that may name something of the user's own.
+
+    These are the agent, the environment, and at any depth parts and schedules that are functions.
 
     What is no text there is taken as the text that a reader would make of it.
     """
@@ -47,6 +52,9 @@ def names_in(data: Any) -> Iterator[tuple[Path, str]]:
                 rest.append(((*path, str(name)), value))
             elif name == "part":
                 yield path, str(value)
+            elif str(name).endswith(ENDING):
+                texts = [compact(str(text)) for text in (value if isinstance(value, list) else [value])]
+                yield from (((*path, str(name)), text) for text in texts if is_function(text))
 
 
 def looked_at(data: Any) -> Experiment:
@@ -121,7 +129,7 @@ def stand_in(name: str, data: Any, numbers: bool, path: Path) -> Any:
             part = part_in(field, value, numbers, (*path, field))
             fields.append((field, type(part), part))
         else:
-            fields.append((field, *held(value, numbers)))
+            fields.append((field, *held(field, value, numbers)))
     module, _, kind = name.partition(":")
     made = dataclasses.make_dataclass("Own", fields, frozen=True)
     made.__module__, made.__qualname__ = module, kind
@@ -137,8 +145,10 @@ def part_in(slot: str, data: dict[str, Any], numbers: bool, path: Path) -> Any:
     return with_stand_ins(functools.partial(read_onto, PARTS[slot][name]()), rest, numbers, path)
 
 
-def held(value: Any, numbers: bool) -> tuple[Any, Any]:
+def held(name: str, value: Any, numbers: bool) -> tuple[Any, Any]:
     """The type of a field that holds plain data, and its value as a setting has it."""
+    if numbers and name.endswith(ENDING):
+        return Scheduled, tuple(value) if isinstance(value, list) else value
     if not isinstance(value, list):
         return type(value), value
     kinds = {type(item) for item in value} or {str}

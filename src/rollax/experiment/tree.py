@@ -17,9 +17,11 @@ from flax import linen as nn
 
 from rollax.agents.names import AGENTS
 from rollax.errors import ConfigError, did_you_mean, shown
+from rollax.experiment import scheduled
 from rollax.experiment.foreign import told_here
 from rollax.experiment.parts import OWN_PARTS, PART_ABOUT, PARTS, fit_for, other_part, part_fields, part_name, part_of
 from rollax.experiment.values import coerce
+from rollax.rules.schedules import Scheduled
 from rollax.settings import About, Limit, abouts, is_own, out_of_range
 
 Path = tuple[str, ...]
@@ -44,11 +46,24 @@ class Leaf(NamedTuple):
 
     @property
     def traced(self) -> bool:
-        """Whether it is a number of the compiled program's input, so that several values make a population."""
-        return self.about.population and self.annotation in (int, float, bool)
+        """Whether it is an input of the compiled program, so that several values make a population."""
+        return self.about.population and (self.annotation in (int, float, bool) or self.scheduled)
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether it is a schedule.  A file may name code in it, which is looked for under such names alone."""
+        return self.annotation == Scheduled and self.path[-1].endswith(scheduled.ENDING)
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """All values of a leaf; of schedules the numbers of their tables."""
+        values = numbers_of(self)
+        return scheduled.numbers_in(values) if self.scheduled else values
 
     def coerced(self, value: Any) -> Any:
         """A value as it may stand here.  Raises TypeError or ValueError with what is wrong with its type."""
+        if self.scheduled:
+            return scheduled.texts_of(self.name, value)
         return coerce(self.annotation, value, several=self.traced)
 
 
@@ -230,7 +245,7 @@ def range_problems(tree: Any) -> list[str]:
     known = {leaf.path: leaf for leaf in leaves(tree)}
     problems = []
     for leaf in known.values():
-        wrong = out_of_range(leaf.name, leaf.annotation, leaf.limit, leaf.value)
+        wrong = out_of_range(leaf.name, leaf.annotation, leaf.limit, leaf.numbers if leaf.scheduled else leaf.value)
         other = known.get((*leaf.path[:-1], leaf.about.at_most))
         if other is not None and not wrong:
             largest, least = max(numbers_of(leaf)), min(numbers_of(other))
@@ -238,6 +253,17 @@ def range_problems(tree: Any) -> list[str]:
                 wrong = [f"{leaf.name}={largest:g} must be at most {other.name}={least:g}"]
         problems += wrong
     return problems
+
+
+def hand_over_schedules(tree: Any, functions: Mapping[str, Any]) -> None:
+    """Gives functions by the names of settings to a run, in whose tree they were known to another program alone."""
+    known = {leaf.path: leaf for leaf in leaves(tree)}
+    for name, given in functions.items():
+        path = named(name, known)
+        if path is None or not known[path].scheduled:
+            have = [leaf.name for leaf in known.values() if leaf.scheduled]
+            raise ConfigError(f"schedules: {name} is no schedule; {did_you_mean(name, have)}")
+        scheduled.hand_over(known[path].name, known[path].value, given)
 
 
 def numbers_of(leaf: Leaf) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
@@ -51,15 +51,14 @@ def abandon() -> None:
     _abandoned.append(True)
 
 
-def begin_command(arguments: Sequence[str] = ()) -> None:
+def begin_command() -> None:
     """Says that this process is a command and nothing else: nothing of the library has been changed in it.
 
-    With `--quiet` among its arguments XLA's own log is off, as of "constant folding" that takes long.  What fails is an
-    exception in any case.  Comes before JAX is imported.
+    XLA's own log is off, as of "constant folding" that takes long, unless the user has set its level.  What fails is
+    an exception in any case.  Comes before JAX is imported.
     """
     _command.append(True)
-    if "--quiet" in arguments:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def is_command() -> bool:

@@ -19,6 +19,7 @@ from rollax.agents.base import Agent, Learner
 from rollax.agents.dqn import DQN, DQNConfig
 from rollax.errors import ConfigError, missing, warn
 from rollax.experiment.experiment import Experiment, population_size
+from rollax.experiment.scheduled import value_at
 from rollax.memory.prioritized import PrioritizedReplay
 from rollax.memory.replay import Sample
 from rollax.memory.sequences import SequenceReplay
@@ -86,6 +87,8 @@ class ActorsProgram(Program):
             found.append(f"seeds={experiment.seeds}: actors collect for one learner; leave --seeds out")
         elif population_size(experiment) > 1:
             found.append("several values of a hyper-parameter: actors collect for one learner; give one value of each")
+        if getattr(getattr(experiment.hparams, "exploration", None), "epsilon_schedule", None) is not None:
+            found.append("epsilon_schedule: each actor has an epsilon of its own, which stays; leave it out")
         if loop.num_envs % loop.actors:
             near = max(1, loop.num_envs // loop.actors) * loop.actors
             found.append(f"num_envs={loop.num_envs} cannot be shared out to {loop.actors} actors; try num_envs={near}")
@@ -219,8 +222,11 @@ class ActorsRunning(Running):
     def request(self, fleet: Fleet, shard: int) -> tuple[int, Any]:
         """Asks a shard for batches."""
         hp, batch_size = self.experiment.hparams, self.agent.config.batch_size
-        share = min(1.0, self.learning_steps / hp.importance_steps)
-        exponent = hp.importance_start + (hp.importance_end - hp.importance_start) * share
+        if hp.importance_schedule is not None:
+            exponent = value_at("importance_schedule", hp.importance_schedule, self.learning_steps)
+        else:
+            share = min(1.0, self.learning_steps / hp.importance_steps)
+            exponent = hp.importance_start + (hp.importance_end - hp.importance_start) * share
         least = max(self.experiment.loop.warm_up_steps // len(fleet.shards), batch_size)
         return shard, fleet.shards[shard].draw.remote(least, TOGETHER, batch_size, exponent)
 

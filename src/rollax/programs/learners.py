@@ -14,7 +14,8 @@ from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import Experiment, LoopConfig, Member
-from rollax.experiment.tree import leaves, replace_at
+from rollax.experiment.scheduled import followed
+from rollax.experiment.tree import leaves, numbers_of, replace_at
 from rollax.types import EnvSpec, Key
 
 
@@ -56,6 +57,11 @@ def keys_and_hparams(experiment: Experiment, members: list[Member]) -> tuple[Key
     """Of all members, `[members]`; numbers as strong types, so that a restored run meets the same program."""
     tree = experiment
     for leaf in (leaf for leaf in leaves(experiment) if leaf.traced):
+        if leaf.scheduled:
+            if leaf.value is not None:  # padded alike for all members that the experiment ever has
+                own = [member.hparams[leaf.name] for member in members]
+                tree = replace_at(tree, leaf.path, followed(leaf.name, numbers_of(leaf), own))
+            continue
         numbers = [member.hparams[leaf.name] for member in members]
         tree = replace_at(
             tree, leaf.path, jnp.asarray(np.array(numbers, np.int32 if leaf.annotation is int else np.float32))

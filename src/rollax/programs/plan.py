@@ -19,7 +19,8 @@ from rollax.envs.host import HostTask
 from rollax.envs.protocol import Task
 from rollax.errors import ConfigError, EnvError
 from rollax.experiment.experiment import Experiment, Member, population, population_problems, resolve
-from rollax.experiment.tree import leaves, range_problems
+from rollax.experiment.scheduled import ENDING, function_problem, is_function
+from rollax.experiment.tree import leaves, numbers_of, range_problems
 from rollax.memory.uniform import UniformReplay
 from rollax.programs.debugging import NO_DEBUG, Debug, DebugProgram
 from rollax.programs.evaluate import Best
@@ -91,7 +92,7 @@ def make_plan(
     In a search their hyper-parameters may become others; else the program has only what these need.
     Raises ConfigError with every problem, or EnvError.
     """
-    problems = range_problems(experiment) + population_problems(experiment)
+    problems = range_problems(experiment) + population_problems(experiment) + rival_problems(experiment)
     if not problems:
         problems += experiment.world.problems()
     out_of_range = bool(problems)
@@ -189,6 +190,32 @@ def limit_problems(experiment: Experiment) -> list[str]:
     if limited and type(experiment.choices.replay) is not UniformReplay:
         return ["replay_limit is for replay=uniform; leave it out, or set --capacity"]
     return []
+
+
+def rival_problems(experiment: Experiment) -> list[str]:
+    """Whether a population differs in a number whose place a schedule takes."""
+    known = leaves(experiment)
+    return [
+        f"{other.name} has several values, but {leaf.name} takes its place; leave one out"
+        for leaf in known
+        if leaf.scheduled and leaf.value is not None
+        for other in known
+        if isinstance(other.value, tuple) and other is not leaf and other.path[:-1] == leaf.path[:-1]
+        if other.path[-1].startswith(leaf.path[-1].removesuffix(ENDING))
+    ]
+
+
+def check_functions(experiment: Experiment) -> None:
+    """Raises ConfigError where a function that a run is to follow is missing, or returns no such number."""
+    problems = [
+        function_problem(leaf.name, text, leaf.limit, experiment.steps)
+        for leaf in leaves(experiment)
+        if leaf.scheduled
+        for text in numbers_of(leaf)
+        if text and is_function(text)
+    ]
+    if any(problems):
+        raise ConfigError([problem for problem in problems if problem])
 
 
 def choose_grid(experiment: Experiment, kind: type[Program], spec: EnvSpec, members: int) -> Grid:

@@ -25,6 +25,7 @@ from jax.experimental import serialize_executable
 import rollax
 from rollax.agents.base import Agent
 from rollax.experiment.experiment import Experiment
+from rollax.experiment.scheduled import is_table
 from rollax.experiment.tree import to_json
 from rollax.programs.background import is_command
 from rollax.programs.machine import versions
@@ -107,7 +108,7 @@ def shelf_of(experiment: Experiment, agent: Agent, *facts: Any) -> Shelf:
     about = [repr(asked), repr(agent), repr(facts)]
     caches = is_command() and jax.config.values["jax_compilation_cache_dir"]
     tried = jax.default_backend() == "cpu" and jax.process_count() == 1  # elsewhere nobody has seen it work
-    own = any(is_own(word) for word in words_of(plain)) or any(" at 0x" in text for text in about)
+    own = any(is_own(word) for word in words_of(plain) if not is_table(word)) or any(" at 0x" in text for text in about)
     if own or not (caches and tried):
         return NO_SHELF
     with suppress(OSError, RuntimeError):

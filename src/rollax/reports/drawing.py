@@ -14,6 +14,7 @@ from rollax.errors import ConfigError, did_you_mean
 from rollax.reports.axes import extent, labels, ticks
 from rollax.reports.figures import Bars, Chart, Figure, figures_of, kinds, methods
 from rollax.reports.runs import Group, groups_of, read_runs
+from rollax.runs.result import Policy
 from rollax.runs.session import Draw
 
 COLOURS = ("#3b6fd4", "#d9622b", "#2f9e62", "#b0409a", "#8a6d1f", "#11a0b5", "#c63d4f", "#6a5acd", "#7a8a12", "#5f6b7a")
@@ -143,4 +144,11 @@ def save(write: Callable[[Path], Any], target: Path) -> Path:
     return target
 
 
-CURVES = Draw(plot_runs, prepare)
+def film_of(policy: Policy, env: str) -> bytes | None:
+    """A GIF of an episode, where the environment can be drawn."""
+    from rollax.reports.films import gif_of
+
+    return gif_of(policy, env)
+
+
+CURVES = Draw(plot_runs, prepare, film_of)

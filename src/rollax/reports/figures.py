@@ -12,7 +12,7 @@ from rollax.reports.scales import SHARE, Bounds, Scale, bounds_of, lengths_of, s
 from rollax.rules.aggregates import bootstrap, mean_band, moving_average, performance_profile
 from rollax.runs.files import METRIC_COLUMNS
 
-SMOOTHED_ROWS = 10
+SMOOTHED = 50  # episodes
 PROFILE_POINTS = 101
 
 
@@ -108,7 +108,7 @@ def figures_of(kind: str, groups: Sequence[Group]) -> list[Figure]:
 
 CURVES: dict[str, tuple[str, str]] = {
     "returns": ("episode_return_mean", "return of training episodes"),
-    "smoothed": ("episode_return_mean", f"return, mean of the last {SMOOTHED_ROWS} rows"),
+    "smoothed": ("episode_return_mean", f"return, mean of the last {SMOOTHED} episodes"),
     "lengths": ("episode_length_mean", "length of training episodes"),
     "evaluations": ("return_mean", "return of greedy episodes"),
     "success": ("return_mean", "share of seeds that solve it"),
@@ -129,7 +129,7 @@ def curves(kind: str, groups: Sequence[Group], env: str) -> Chart:
         read: Callable[[str], np.ndarray] = group.evaluation if evaluated else group.curve
         values = read(column)
         if kind == "smoothed":
-            values = moving_average(values, SMOOTHED_ROWS)
+            values = moving_average(values, read("episodes"), SMOOTHED)
         if kind == "success":
             values = np.where(np.isnan(values), np.nan, values >= solved)
         seen = ~np.all(np.isnan(values), axis=0)

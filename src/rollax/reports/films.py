@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import io
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import BinaryIO, NamedTuple, TextIO
 
 import jax
 import jax.numpy as jnp
@@ -79,6 +80,18 @@ def watch(
 def film_path(run_dir: str | Path) -> Path:
     """Where a film is written that was given no place: in the run folder, or here for a policy of the zoo."""
     return Path(f"{str(run_dir).removeprefix(PREFIX)}.gif") if is_named(run_dir) else Path(run_dir) / "watch.gif"
+
+
+def gif_of(policy: Policy, name: str) -> bytes | None:
+    """A greedy episode as a GIF, from its beginning; None of an environment that has no picture."""
+    task = policy.task
+    if (task.camera if task.outside else drawer_of(task)) is None:
+        return None
+    played = (film if task.outside else animation)(policy, name, 0, SHORT_FILM)
+    frames = [moment.picture for moment in played if isinstance(moment, Shot)]
+    file = io.BytesIO()
+    write_animation(frames, file, task.pictures_per_second)
+    return file.getvalue()
 
 
 class Shot(NamedTuple):
@@ -200,16 +213,21 @@ def save_video(frames: list[np.ndarray], target: Path, frames_per_second: int) -
     return target
 
 
-def save_animation(frames: list[np.ndarray], target: Path, frames_per_second: int) -> Path:
+def write_animation(frames: list[np.ndarray], file: Path | BinaryIO, frames_per_second: int) -> None:
     """Writes pictures as an animated GIF; its last picture stays for a second."""
     from PIL import Image
 
     images = [Image.fromarray(frame) for frame in frames]
     durations = [1000 // frames_per_second] * (len(images) - 1) + [1000]
+    images[0].save(
+        file, format="GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False
+    )
+
+
+def save_animation(frames: list[np.ndarray], target: Path, frames_per_second: int) -> Path:
+    """The same with what can go wrong on a disk, as an error of ours."""
     try:
-        images[0].save(
-            target, format="GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False
-        )
+        write_animation(frames, target, frames_per_second)
     except (OSError, ValueError) as error:
         raise ConfigError(f"out={target} cannot be written: {error}") from error
     return target

@@ -63,20 +63,25 @@ def mean_band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return mean, mean - half, mean + half
 
 
-def moving_average(curves: np.ndarray, window: int) -> np.ndarray:
-    """Each point of `[seeds, points]` as the mean of the last `window` values up to it, those that are there.
+def moving_average(means: np.ndarray, counts: np.ndarray, window: int) -> np.ndarray:
+    """The mean of the last `window` episodes up to each row `[seeds, rows]`, or of all where there are fewer.
 
-    A seed that has no value any more has no average either.
+    A row has the mean of its own `counts` episodes; of the oldest row that reaches into the window only so many count
+    as lie in it, each as the row's mean.  A seed that has no value any more has no average either.
     """
-    seen = ~np.isnan(curves)
-    over = np.cumsum(seen[:, ::-1], axis=1)[:, ::-1] == 0
-    sums = np.cumsum(np.where(seen, curves, 0.0), axis=1)
-    counts = np.cumsum(seen, axis=1)
-    earlier = [(0, 0), (window, 0)]
-    behind_sums = np.pad(sums, earlier)[:, : curves.shape[1]]
-    behind_counts = np.pad(counts, earlier)[:, : curves.shape[1]]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(over, np.nan, (sums - behind_sums) / (counts - behind_counts))
+    averages = np.full(means.shape, np.nan)
+    for seed, (values, episodes) in enumerate(zip(means, counts, strict=True)):
+        there = np.flatnonzero(~np.isnan(values) & (episodes > 0))
+        if not len(there):
+            continue
+        ends = np.concatenate([[0.0], np.cumsum(episodes[there])])
+        sums = np.concatenate([[0.0], np.cumsum(values[there] * episodes[there])])
+        first = np.maximum(ends[1:] - window, 0.0)
+        # Sums grow linearly within a row, each of whose episodes counts as its mean.
+        inside = (sums[1:] - np.interp(first, ends, sums)) / (ends[1:] - first)
+        rows = np.arange(there[0], there[-1] + 1)
+        averages[seed, rows] = inside[np.searchsorted(there, rows, side="right") - 1]
+    return averages
 
 
 def performance_profile(

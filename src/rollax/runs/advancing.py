@@ -29,12 +29,13 @@ class Reached(NamedTuple):
     state: Any  # None where what was done since the last checkpoint has been given up
     heard: int = 0  # the signal that ended it
     complete: bool = False  # it was evaluated at its end, too
+    stopped: bool = False  # a function of the user's has asked for its end
 
 
 def advance(session: Session, running: Running, state: Any, best: Best, ear: Ear) -> Reached:
-    """Runs chunk after chunk, to the end or to the first signal.
+    """Runs chunk after chunk, to the end, to the first signal, or until a function of the user's asks for the end.
 
-    What depends on a clock or a signal is agreed on, so that several processes go the same way.
+    What depends on a clock, a signal or such a function is agreed on, so that several processes go the same way.
     """
     plan, schedule = session.plan, session.plan.schedule
     iteration = int(state.iteration)
@@ -43,11 +44,12 @@ def advance(session: Session, running: Running, state: Any, best: Best, ear: Ear
     pace: dict[bool, float] = {}  # seconds of an iteration, while warming up and while learning
     note_failures(session, state)
     (heard,) = cluster.agree(ear.first)
+    stopped = False
     owed = evaluation_owed(session, iteration)  # a signal came before it was done
     if owed and not heard:
         best, heard = evaluate(session, running, state, best, ear)
         owed, saved = bool(heard), -1
-    while iteration < schedule.total and not heard and len(session.failed) < len(plan.members):
+    while iteration < schedule.total and not heard and not stopped and len(session.failed) < len(plan.members):
         learning = iteration >= schedule.warm_up
         stop = next_stop(plan, iteration, pace.get(learning))
         began, began_wall = time.perf_counter(), session.wall()
@@ -77,6 +79,7 @@ def advance(session: Session, running: Running, state: Any, best: Best, ear: Ear
         if owed and not heard:
             best, heard = evaluate(session, running, state, best, ear)
             owed = bool(heard)
+        stopped = bool(cluster.agree(session.loggers.asked_to_stop)[0])
         show_progress(session, iteration, pace[learning])
         note_saved(session)
         if due:
@@ -94,7 +97,7 @@ def advance(session: Session, running: Running, state: Any, best: Best, ear: Ear
         save(session, state, best, iteration * plan.steps_per_iteration, wait=True)
     session.saver.wait()
     note_saved(session)
-    return Reached(iteration, state, int(heard), iteration >= schedule.total and not owed)
+    return Reached(iteration, state, int(heard), iteration >= schedule.total and not owed, stopped)
 
 
 def giving_up(session: Session, ear: Ear, pace: float | None) -> Any:

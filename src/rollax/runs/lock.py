@@ -21,6 +21,7 @@ CLOCK_SECONDS = 10.0  # by which the start of a process and the time of a file m
 
 OWN_FILES = (
     "config.json", "metrics.csv", "evaluations.csv", "summary.json", "hashes.json", "log.jsonl", "wandb-id.txt",
+    "wandb-steps.json",
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from rollax.programs.budget import check_compiled, check_memory
 from rollax.programs.debugging import NO_DEBUG, Debug
 from rollax.programs.evaluate import Best
 from rollax.programs.machine import memory_size, use_compile_cache
-from rollax.programs.plan import Plan, make_plan
+from rollax.programs.plan import Plan, check_functions, make_plan
 from rollax.programs.program import Running, nbytes
 from rollax.programs.shelf import shelf_of
 from rollax.runs import checkpoint, tables
@@ -33,7 +33,7 @@ from rollax.runs.folder import RunFolder, unused_folder
 from rollax.runs.lock import Lock
 from rollax.runs.loggers import Loggers, OnRows
 from rollax.runs.loggers import problems as loggers_missing
-from rollax.runs.result import Result
+from rollax.runs.result import Policy, Result, policy_of
 from rollax.runs.resuming import check_arrays, check_origin, check_version, chosen_checkpoint, saved_shapes
 from rollax.runs.saving import Saver
 from rollax.runs.session import (
@@ -65,8 +65,8 @@ def train(
 ) -> Result:
     """Runs an experiment in a new folder.  Whatever is wrong with it is raised before anything is compiled.
 
-    `on_rows(kind, rows)` is told of new rows of metrics.csv ("train") and evaluations.csv ("eval") as they come.
-    `draw` draws the curve at the end.
+    `on_rows(kind, rows)` is told of new rows of metrics.csv ("train") and evaluations.csv ("eval") as they come, and
+    ends the run if it returns `STOP`.  `draw` draws the curve at the end.
     """
     if compile_cache:
         use_compile_cache()
@@ -86,9 +86,10 @@ def train(
 
 
 def check_extras(plan: Plan) -> None:
-    """Raises ConfigError with all that a run needs and that is not installed."""
+    """Raises ConfigError with all that a run needs and that is not there: what is installed, functions of schedules."""
     if missing := plan.program.missing + loggers_missing(plan.experiment.record.log_to):
         raise ConfigError(missing)
+    check_functions(plan.experiment)
 
 
 def resume(
@@ -166,7 +167,7 @@ def drive(
             console=console,
             metrics=folder.table(folder.metrics, tables.metric_columns(plan), step, grids[0], last),
             evaluations=folder.table(folder.evaluations, EVALUATION_COLUMNS, step, grids[1], last),
-            loggers=Loggers(record.log_to, folder, config, step, on_rows),
+            loggers=Loggers(record.log_to, folder, config, step, on_rows, tables.member_settings(plan)),
             times=Times(**meta.get("times", {})),
             saver=Saver(folder, record.checkpoint_seconds, record.keep_checkpoints, nbytes(plan.shapes())),
             saved_step=step,
@@ -230,9 +231,11 @@ def begin(session: Session, running: Running, path: Path | None) -> tuple[Any, B
 
 def finish(session: Session, reached: Reached, draw: Draw | None) -> Result:
     step = reached.iteration * session.plan.steps_per_iteration
-    status, code = outcome_of(session, reached.complete, reached.heard)
+    status, code = outcome_of(session, reached)
     params = None if reached.state is None else fetch(reached.state.learner.params)
     summary = write_summary(session, status, step, params)
+    if status != "interrupted" and draw is not None and params is not None and jax.process_count() == 1:
+        session.loggers.show(lambda: draw.film(greedy_policy(session.plan, params), session.plan.experiment.env), step)
     session.loggers.close(status)
     if session.folder.writes:
         tell_end(session, status, summary)
@@ -243,13 +246,18 @@ def finish(session: Session, reached: Reached, draw: Draw | None) -> Result:
     return Result(session.folder.path, code, trust=True)  # what it names has run here
 
 
-def outcome_of(session: Session, complete: bool, heard: int) -> tuple[str, int]:
+def greedy_policy(plan: Plan, params: Any) -> Policy:
+    """What the first member has learnt, as a policy."""
+    return policy_of(plan, jax.tree.map(lambda leaf: leaf[0], params), 0)
+
+
+def outcome_of(session: Session, reached: Reached) -> tuple[str, int]:
     """How a run has ended, and its exit code."""
-    if heard and not complete:
-        return "interrupted", exit_code(heard)
+    if reached.heard and not reached.complete:
+        return "interrupted", exit_code(reached.heard)
     if session.failed:
         return "failed", NumericError.exit_code
-    return "finished", 0
+    return "stopped" if reached.stopped and not reached.complete else "finished", 0
 
 
 @contextmanager

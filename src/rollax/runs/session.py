@@ -24,15 +24,17 @@ from rollax.runs.console import Console, Standing, duration, table
 from rollax.runs.files import Table
 from rollax.runs.folder import RunFolder
 from rollax.runs.loggers import Loggers
+from rollax.runs.result import Policy
 from rollax.runs.saving import Saver
 from rollax.runs.signals import Ear, exit_code
 
 
 class Draw(NamedTuple):
-    """Who draws the curve at the end of a run."""
+    """Who draws at the end of a run."""
 
     curves: Callable[[list[Path], Path], Path]  # of run folders into a file, whose path it returns
     prepare: Callable[[], None]  # imports what it draws with, which takes as long as drawing
+    film: Callable[[Policy, str], bytes | None]  # a GIF of a greedy episode; None where there is no picture
 
 
 @dataclass
@@ -126,7 +128,8 @@ def show_progress(session: Session, iteration: int, pace: float) -> None:
     plan = session.plan
     varied = [name for name in plan.members[0].hparams if len({one.hparams[name] for one in plan.members}) > 1]
     names = [
-        ", ".join([f"seed {one.seed}", *(f"{name} {one.hparams[name]:g}" for name in varied)]) for one in plan.members
+        ", ".join([f"seed {seed}", *(f"{name} {brief(hparams[name])}" for name in varied)])
+        for seed, hparams in plan.members
     ]
     standing = Standing(
         step=iteration * plan.steps_per_iteration,
@@ -138,6 +141,11 @@ def show_progress(session: Session, iteration: int, pace: float) -> None:
         mean=session.last_return,
     )
     session.console.progress(standing, last=iteration >= plan.schedule.total)
+
+
+def brief(value: Any) -> str:
+    """A number or the text of a schedule, as it sets members apart."""
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def show_members(console: Console, summary: dict[str, Any]) -> None:
@@ -152,7 +160,7 @@ def show_members(console: Console, summary: dict[str, Any]) -> None:
         [
             str(member["member"]),
             str(member["seed"]),
-            *(f"{member['hparams'][name]:g}" for name in varied),
+            *(brief(member["hparams"][name]) for name in varied),
             number(member["eval_return_mean"]),
             number(member["eval_return_std"]),
             member["status"],
@@ -172,6 +180,8 @@ def tell_end(session: Session, status: str, summary: dict[str, Any]) -> None:
         session.console.say(f"Interrupted at step {step:,}; continue with `rollax resume {session.folder.path}`")
         return
     show_members(session.console, summary)
+    if status == "stopped":
+        session.console.say(f"{summary['reason']}; continue with `rollax resume {session.folder.path}`")
     rate, wall = summary["steps_per_second"], duration(summary["wall_seconds"])
     session.console.say(f"{status.capitalize()} in {wall}, {rate:,} steps/s in training.")
     session.console.say(f"Run folder: {session.folder.path}")
@@ -234,6 +244,8 @@ def write_summary(session: Session, status: str, step: int, params: Any) -> dict
         session.failed,
     )
     summary = tables.summarize(*arguments)
+    if status == "stopped":
+        summary["reason"] = f"on_rows returned rollax.STOP at step {step:,}"
     session.folder.write_summary(summary)
     return summary
 

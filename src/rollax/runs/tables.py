@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from rollax.experiment.experiment import Member
+from rollax.experiment.tree import leaves, parts_of
 from rollax.programs.evaluate import Evaluation
 from rollax.programs.loop import WINDOW_COLUMNS, Health
 from rollax.programs.machine import device_name, versions
@@ -144,6 +145,17 @@ def summarize(
         **({"protocol": plan.protocol} if plan.protocol else {}),
         "members": members,
     }
+
+
+def member_settings(plan: Plan) -> list[dict[str, bool | str | float]]:
+    """The settings of each member by their names: numbers as they are, all else as text."""
+    experiment = plan.experiment
+    given = [leaf for leaf in leaves(experiment) if leaf.value is not None and not leaf.about.incidental]
+    plain = {
+        leaf.name: leaf.value if isinstance(leaf.value, bool | str | int | float) else str(leaf.value) for leaf in given
+    }
+    common = {"env": experiment.env, **parts_of(experiment), **plain}
+    return [common | member.hparams | {"seed": member.seed} for member in plan.members]
 
 
 def bare_summary(

@@ -155,7 +155,7 @@ def copied(learner: Any, sources: Any, hparams: Any) -> Any:
     taken = jax.tree.map(lambda leaf: leaf[sources], learner)
 
     def number(new: Any, old: Any) -> Any:  # where players learn apart, each has the member's
-        return jnp.broadcast_to(new.reshape(new.shape + (1,) * (old.ndim - 1)), old.shape)
+        return jnp.broadcast_to(new.reshape(new.shape[:1] + (1,) * (old.ndim - new.ndim) + new.shape[1:]), old.shape)
 
     return taken._replace(hparams=jax.tree.map(number, hparams, taken.hparams))
 
