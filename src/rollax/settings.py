@@ -16,6 +16,7 @@ from rollax.errors import ConfigError, EnvError, fails, shown
 
 # Numbers are computed in 32 bits.  What is beyond the largest is infinite there, and below the smallest it is 0.
 LARGEST, SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38
+GIVEN = "given:"  # how the names begin of things that another program cannot find
 LONGEST_TEXT = 4_096  # characters of a name or a path
 
 
@@ -188,6 +189,21 @@ def importable_name(thing: Any) -> str | None:
     except ImportError:
         return None
     return f"{module}:{name}" if there is thing else None
+
+
+def name_here(thing: Any, known: dict[str, Any]) -> tuple[str, bool]:
+    """The name of a thing that was handed over, and whether it is a new one.
+
+    It is `package.module:name` where the thing can be imported by that; else one that begins with `GIVEN` and means
+    something in this program only, under which `known` has it from now on.
+    """
+    if name := importable_name(thing) or next((name for name, its in known.items() if its is thing), None):
+        return name, False
+    name = GIVEN + getattr(thing, "__qualname__", type(thing).__qualname__).rpartition(".")[2].strip("<>")
+    if name in known:
+        name = f"{name}-{sum(other.startswith(name) for other in known) + 1}"
+    known[name] = thing
+    return name, True
 
 
 def cache_folder() -> Path:

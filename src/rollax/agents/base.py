@@ -243,7 +243,7 @@ class OptimizerHParams:
     )
     learning_rate_schedule: Scheduled = setting(
         None,
-        "Learning rate at environment steps, as 0:1e-3,1e5:1e-4, or package.module:function.",
+        "Learning rate as a table of environment steps and values, like 0:1e-3,1e5:1e-4, or package.module:function.",
         limit=NOT_NEGATIVE,
         searchable=False,
         rare=True,

@@ -103,7 +103,8 @@ class PPOHParams(RolloutHParams):
     )
     entropy_schedule: Scheduled = setting(
         None,
-        "Entropy coefficient at environment steps, as 0:0.01,1e6:0, or package.module:function.",
+        "Entropy coefficient as a table of environment steps and values, "
+        "like 0:0.01,1e6:0, or package.module:function.",
         limit=NOT_NEGATIVE,
         group="ppo",
         searchable=False,

@@ -64,7 +64,8 @@ class ReplayHParams(OptimizerHParams):
     )
     importance_schedule: Scheduled = setting(
         None,
-        "Importance-sampling exponent at environment steps, as 0:0.4,1e5:1, or package.module:function.",
+        "Importance-sampling exponent as a table of environment steps and values, "
+        "like 0:0.4,1e5:1, or package.module:function.",
         limit=SHARE,
         group="replay",
         searchable=False,

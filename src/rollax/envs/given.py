@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rollax.errors import ConfigError, warn
-from rollax.settings import importable_name
+from rollax.settings import GIVEN, name_here
 
-GIVEN = "given:"  # how the names begin of those that cannot be found by their module
 _OBJECTS: dict[str, Any] = {}
 
 
@@ -19,16 +18,8 @@ def name_for(env: Any) -> Any:
     """
     if isinstance(env, str) or not (callable(env) or hasattr(env, "step")):
         return env  # what is no name at all is refused by who reads it
-    name = importable_name(env)
-    if name is not None:
-        return name
-    name = next((name for name, known in _OBJECTS.items() if known is env), None)
-    if name is None:
-        kind = getattr(env, "__qualname__", type(env).__qualname__).rpartition(".")[2].strip("<>")
-        name = GIVEN + kind
-        if name in _OBJECTS:
-            name = f"{name}-{sum(known.startswith(name) for known in _OBJECTS) + 1}"
-        _OBJECTS[name] = env
+    name, new = name_here(env, _OBJECTS)
+    if new:
         warn(
             f"env={name}: this environment was given as an object, so another program cannot import it by name; "
             "to resume or load its run there, hand it over again with env="

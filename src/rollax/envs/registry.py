@@ -53,7 +53,7 @@ def own_module(name: str) -> str | None:
     """
     if name.startswith(names.GYMNASIUM):
         name = name.removeprefix(names.GYMNASIUM)
-    elif host_world(name) or name in OWN or suites.suite_of(name) or name.startswith(given.GIVEN):
+    elif host_world(name) or name in OWN or suites.suite_of(name) or name.startswith(named.GIVEN):
         return None
     return named.module_of(name) if named.is_own(name) else None
 
@@ -97,7 +97,7 @@ def _gymnax(name: str) -> tuple[Any, Any]:
 
 
 def _import(name: str) -> tuple[Any, Any]:
-    make_env = (lambda: given.found(name)) if name.startswith(given.GIVEN) else named.find("env", name)
+    make_env = (lambda: given.found(name)) if name.startswith(named.GIVEN) else named.find("env", name)
     try:
         made = make_env()
     except ConfigError:

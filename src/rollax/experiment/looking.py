@@ -15,10 +15,10 @@ from rollax.envs import registry
 from rollax.errors import ConfigError
 from rollax.experiment.experiment import MAIN_AGENT, MAIN_ENV, Experiment, from_json, in_environment
 from rollax.experiment.parts import OWN_PARTS, PARTS
-from rollax.experiment.scheduled import ENDING, GIVEN, compact, is_function
+from rollax.experiment.scheduled import ENDING, compact, is_function
 from rollax.experiment.tree import Path, places, read_into, replace_at
 from rollax.rules.schedules import Scheduled
-from rollax.settings import is_own, module_of
+from rollax.settings import GIVEN, is_own, module_of
 
 
 def modules_in(data: Any) -> dict[str, str]:

@@ -18,10 +18,9 @@ import numpy as np
 
 from rollax.errors import ConfigError, fails, shown, warn
 from rollax.rules.schedules import Schedule
-from rollax.settings import Limit, find, importable_name, text_problem
+from rollax.settings import GIVEN, Limit, find, name_here, text_problem
 
 ENDING = "_schedule"  # of the names of such settings
-GIVEN = "given:"  # how the names begin of functions that cannot be imported by one
 EXAMPLE = "a table such as 0:1e-3,1e5:1e-4 (STEP:VALUE,...), or a function as package.module:name"
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {}
 
@@ -113,13 +112,8 @@ class Function:
 
 def name_for(setting: str, function: Callable[[Any], Any]) -> str:
     """The name of a function: `package.module:name` where it can be imported by that, else one for this program."""
-    name = importable_name(function) or next((name for name, known in _FUNCTIONS.items() if known is function), None)
-    if name is None:
-        kind = getattr(function, "__qualname__", type(function).__qualname__).rpartition(".")[2].strip("<>")
-        name = GIVEN + kind
-        if name in _FUNCTIONS:
-            name = f"{name}-{sum(known.startswith(name) for known in _FUNCTIONS) + 1}"
-        _FUNCTIONS[name] = function
+    name, new = name_here(function, _FUNCTIONS)
+    if new:
         warn(
             f"{setting}={name}: another program cannot import this function by name; to resume a run there, hand it "
             f"over again with schedules={{{setting!r}: ...}}, or assign it to a name in a module and give "

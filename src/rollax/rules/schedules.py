@@ -65,7 +65,8 @@ class Exploration(ABC):
     epsilon_end: float = setting(0.05, "Share of random actions in the end.", limit=SHARE, at_most="epsilon_start")
     epsilon_schedule: Scheduled = setting(
         None,
-        "Share of random actions at environment steps, as 0:1,1e5:0.1, or package.module:function.",
+        "Share of random actions as a table of environment steps and values, "
+        "like 0:1,1e5:0.1, or package.module:function.",
         limit=SHARE,
         searchable=False,
         rare=True,
